@@ -1,0 +1,315 @@
+// Package api is Tidewait's own request/reply API over NATS: the subjects, the
+// requests, the replies and the errors. The engine serves it as the micro
+// service "tidewait"; the CLI and any NATS client ask it.
+//
+// Every request and reply is one JSON object. Times are RFC 3339 in UTC, as the
+// database's clock gave them; durations are whole milliseconds.
+package api
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"tidewait/internal/capacity"
+)
+
+// Subjects of the API. Each takes the request type named beside it.
+const (
+	SubjectMissionList  = "tidewait.api.mission.list"  // ListRequest → MissionList
+	SubjectMissionShow  = "tidewait.api.mission.show"  // NameRequest → MissionDetail
+	SubjectNodeList     = "tidewait.api.node.list"     // ListRequest → NodeList
+	SubjectNodeShow     = "tidewait.api.node.show"     // NameRequest → NodeDetail
+	SubjectNodeCordon   = "tidewait.api.node.cordon"   // NodeRequest → Node
+	SubjectNodeUncordon = "tidewait.api.node.uncordon" // NodeRequest → Node
+	SubjectNodeDrain    = "tidewait.api.node.drain"    // NodeRequest → Node
+	SubjectNodeUndrain  = "tidewait.api.node.undrain"  // NodeRequest → Node
+	SubjectNodeRetire   = "tidewait.api.node.retire"   // NodeRequest → Node
+	SubjectWaitList     = "tidewait.api.wait.list"     // WaitRequest → WaitList
+)
+
+// SubjectGateway returns the subject on which gateway id serves what only it
+// has: "log" (ResultsRequest → Results), "diff" (DiffRequest → Diff) and
+// "bundle" (ResultsRequest → BundleReply).
+func SubjectGateway(id, verb string) string { return "tidewait.gateway." + id + "." + verb }
+
+// Error is the reply to a request that failed. Code is from a closed list:
+// "not_found", "invalid", "conflict", "unavailable", "internal".
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Reply is the envelope of every reply: exactly one of its fields is set.
+type Reply struct {
+	OK    json.RawMessage `json:"ok,omitempty"`
+	Error *Error          `json:"error,omitempty"`
+}
+
+// ListRequest asks for a list, filtered.
+type ListRequest struct {
+	Status string `json:"status,omitempty"` // only those in this status
+	Limit  int    `json:"limit,omitempty"`  // default and maximum 500
+}
+
+// NameRequest names one thing.
+type NameRequest struct {
+	Name   string `json:"name"`
+	Launch int    `json:"launch,omitempty"` // of a mission; 0: the latest
+}
+
+// NodeRequest changes a node's state.
+type NodeRequest struct {
+	Name     string `json:"name"`
+	Actor    string `json:"actor"`
+	Reason   string `json:"reason,omitempty"`
+	Deadline int64  `json:"deadlineMs,omitempty"` // drain only: milliseconds until running phases are stopped; 0: never
+}
+
+// WaitRequest filters the list of waits.
+type WaitRequest struct {
+	Kind    string `json:"kind,omitempty"`
+	Code    string `json:"code,omitempty"`
+	Mission string `json:"mission,omitempty"`
+}
+
+// MissionList is the reply to SubjectMissionList, newest first.
+type MissionList struct {
+	Missions []Mission `json:"missions"`
+}
+
+// Mission is one mission in its latest launch.
+type Mission struct {
+	Name        string     `json:"name"`
+	Status      string     `json:"status"` // draft, running, succeeded, failed, cancelled
+	Launch      int        `json:"launch"` // 0: never launched
+	Backend     string     `json:"backend"`
+	Phases      int        `json:"phases"`
+	PhasesDone  int        `json:"phasesDone"`
+	Current     string     `json:"current,omitempty"` // the phase that runs or waits
+	Wait        *Wait      `json:"wait,omitempty"`    // of the current phase
+	FailureCode string     `json:"failureCode,omitempty"`
+	Failure     string     `json:"failure,omitempty"` // one sentence; also why a draft is one
+	Actor       string     `json:"actor,omitempty"`
+	CreatedAt   time.Time  `json:"createdAt"`
+	StartedAt   *time.Time `json:"startedAt,omitempty"`
+	EndedAt     *time.Time `json:"endedAt,omitempty"`
+}
+
+// MissionDetail is one launch of a mission, whole.
+type MissionDetail struct {
+	Mission
+	Gateway    string          `json:"gateway,omitempty"`
+	Branch     string          `json:"branch,omitempty"`
+	BaseCommit string          `json:"baseCommit,omitempty"`
+	TargetNode string          `json:"targetNode,omitempty"` // where the current phase was placed
+	WorkflowID string          `json:"workflowId"`
+	Document   json.RawMessage `json:"document"`
+	PhaseList  []Phase         `json:"phaseList"`
+}
+
+// Phase is one phase of a launch.
+type Phase struct {
+	Name        string     `json:"name"`
+	Ordinal     int        `json:"ordinal"` // from 1
+	Status      string     `json:"status"`  // pending, running, succeeded, failed, cancelled
+	Attempt     int        `json:"attempt"` // from 1
+	WorkflowID  string     `json:"workflowId"`
+	Node        string     `json:"node,omitempty"` // of the latest run
+	Step        string     `json:"step,omitempty"` // of the running run: create, inject, run, collect, destroy, commit
+	Wait        *Wait      `json:"wait,omitempty"`
+	Waits       []PastWait `json:"waits,omitempty"` // those that ended, oldest first
+	Runs        []Run      `json:"runs,omitempty"`  // oldest first
+	Commit      string     `json:"commit,omitempty"`
+	FailureCode string     `json:"failureCode,omitempty"`
+	Failure     string     `json:"failure,omitempty"`
+	StartedAt   *time.Time `json:"startedAt,omitempty"`
+	EndedAt     *time.Time `json:"endedAt,omitempty"`
+}
+
+// Run is one real attempt of a phase on a node.
+type Run struct {
+	ID          string     `json:"id"`
+	Attempt     int        `json:"attempt"`
+	Node        string     `json:"node"`
+	Status      string     `json:"status"` // starting, running, succeeded, failed, cancelled, lost
+	Step        string     `json:"step"`
+	Accel       string     `json:"accel,omitempty"`
+	Kernel      string     `json:"kernel,omitempty"`
+	Isolation   string     `json:"isolation,omitempty"`
+	ExitCode    *int       `json:"exitCode,omitempty"`
+	Signal      string     `json:"signal,omitempty"`
+	FailureCode string     `json:"failureCode,omitempty"`
+	Failure     string     `json:"failure,omitempty"`
+	StartedAt   time.Time  `json:"startedAt"`
+	EndedAt     *time.Time `json:"endedAt,omitempty"`
+}
+
+// WaitList is the reply to SubjectWaitList, oldest wait first.
+type WaitList struct {
+	Now   time.Time `json:"now"` // the database's clock, to count ages from
+	Waits []Wait    `json:"waits"`
+}
+
+// Wait is the record of something that waits: who, why, since, until, and when
+// it is looked at again.
+type Wait struct {
+	Kind       string                `json:"kind"` // capacity, node, gateway, hold, observer, lattice, backoff, dependency
+	Code       string                `json:"code"`
+	Reason     string                `json:"reason"` // one sentence
+	Mission    string                `json:"mission,omitempty"`
+	Phase      string                `json:"phase,omitempty"`
+	WorkflowID string                `json:"workflowId"`
+	Pool       string                `json:"pool,omitempty"`
+	Since      time.Time             `json:"since"`
+	Bound      *time.Time            `json:"bound,omitempty"`     // when it fails by itself
+	CheckedAt  *time.Time            `json:"checkedAt,omitempty"` // when it was last looked at
+	NextCheck  *time.Time            `json:"nextCheck,omitempty"` // the latest moment of the next look
+	Attempts   int                   `json:"attempts,omitempty"`
+	Position   int                   `json:"position,omitempty"` // in the pool's queue, from 1
+	Ahead      []string              `json:"ahead,omitempty"`    // "mission/phase" of those in front, at most 5
+	Need       *capacity.Resources   `json:"need,omitempty"`     // overhead included where one node decides it
+	ShortBy    *capacity.Resources   `json:"shortBy,omitempty"`
+	BestNode   string                `json:"bestNode,omitempty"`
+	Counts     *capacity.Counts      `json:"counts,omitempty"`
+	Nodes      []capacity.NodeReason `json:"nodes,omitempty"`
+	FreesAt    *time.Time            `json:"freesAt,omitempty"` // the earliest end of a turn on a capable node
+	FreesNode  string                `json:"freesNode,omitempty"`
+	WokenBy    map[string]int        `json:"wokenBy,omitempty"` // tries by what woke them: first, timer, event, nudge
+}
+
+// PastWait is a wait that ended.
+type PastWait struct {
+	Kind    string    `json:"kind"`
+	Code    string    `json:"code"` // the last one
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+	Ended   time.Time `json:"ended"`
+	EndedBy string    `json:"endedBy"` // placed, expired, cancelled, lost
+	WokenBy string    `json:"wokenBy,omitempty"`
+}
+
+// NodeList is the reply to SubjectNodeList, by id.
+type NodeList struct {
+	Now   time.Time `json:"now"`
+	Nodes []Node    `json:"nodes"`
+}
+
+// Node is one machine of the fleet.
+type Node struct {
+	ID          string             `json:"id"`
+	State       string             `json:"state"` // ready, cordoned, draining, drained, suspect, down, retired
+	StateReason string             `json:"stateReason,omitempty"`
+	StateActor  string             `json:"stateActor,omitempty"`
+	StateSince  time.Time          `json:"stateSince"`
+	Deadline    *time.Time         `json:"deadline,omitempty"` // of a drain
+	Arch        string             `json:"arch"`
+	Labels      map[string]string  `json:"labels,omitempty"`
+	Total       capacity.Resources `json:"total"`
+	Reserved    capacity.Resources `json:"reserved"`
+	Starting    int64              `json:"starting"`
+	StartLimit  int64              `json:"startLimit"`
+	Backends    map[string]Backend `json:"backends"`
+	Version     string             `json:"version,omitempty"`
+	Heartbeat   time.Time          `json:"heartbeatAt"`
+	Registered  time.Time          `json:"registeredAt"`
+}
+
+// Backend is what a node's last probe of a backend found.
+type Backend struct {
+	OK        bool               `json:"ok"`
+	Why       string             `json:"why,omitempty"`
+	Accel     string             `json:"accel,omitempty"`
+	Kernel    string             `json:"kernel,omitempty"`
+	Isolation string             `json:"isolation,omitempty"`
+	Enforced  bool               `json:"enforced"`
+	Overhead  capacity.Resources `json:"overhead"`
+	BootMs    int64              `json:"bootMs,omitempty"`
+}
+
+// NodeDetail is a node and the runs that hold it.
+type NodeDetail struct {
+	Node
+	Runs []NodeRun `json:"runs"`
+}
+
+// NodeRun is a run that holds a node.
+type NodeRun struct {
+	ID       string             `json:"id"`
+	Mission  string             `json:"mission"`
+	Phase    string             `json:"phase"`
+	Status   string             `json:"status"`
+	Step     string             `json:"step"`
+	Reserved capacity.Resources `json:"reserved"`
+	Since    time.Time          `json:"since"`
+	EndsBy   time.Time          `json:"endsBy"` // the end of its turn
+}
+
+// ResultsRequest asks a gateway for the commits of a launch.
+type ResultsRequest struct {
+	Mission string `json:"mission"`
+	Launch  int    `json:"launch"`
+}
+
+// Results is the branch of a launch.
+type Results struct {
+	Branch  string   `json:"branch"`
+	Base    string   `json:"base"`
+	Commits []Commit `json:"commits"` // oldest first
+}
+
+// Commit is the result of one phase.
+type Commit struct {
+	Commit     string    `json:"commit"`
+	Phase      string    `json:"phase"`
+	Run        string    `json:"run"`
+	Subject    string    `json:"subject"`
+	When       time.Time `json:"when"`
+	Files      int       `json:"files"`
+	Insertions int       `json:"insertions"`
+	Deletions  int       `json:"deletions"`
+}
+
+// DiffRequest asks a gateway for what one phase changed.
+type DiffRequest struct {
+	Mission string `json:"mission"`
+	Launch  int    `json:"launch"`
+	Phase   string `json:"phase"`
+}
+
+// Diff is a unified diff, cut at 512 KiB.
+type Diff struct {
+	Text string `json:"text"`
+	Cut  bool   `json:"cut,omitempty"`
+}
+
+// BundleReply names a git bundle of the branch in the object store.
+type BundleReply struct {
+	Bucket string `json:"bucket"`
+	Object string `json:"object"`
+	Branch string `json:"branch"`
+	SHA256 string `json:"sha256"`
+}
+
+// Object store buckets and the log stream.
+const (
+	BucketWorkspaces = "tidewait-workspaces" // bundles from the CLI and inputs of phases, by digest
+	LogStream        = "TIDEWAIT_LOGS"
+)
+
+// BucketResults returns the bucket a node puts results into.
+func BucketResults(node string) string { return "tidewait-results-" + node }
+
+// SubjectLog returns the subject of a run's log. A message is one line; its
+// header Stream says stdout, stderr or system, Time when the node read it.
+func SubjectLog(mission string, launch int, phase, run string) string {
+	return "tidewait.log." + mission + "." + strconv.Itoa(launch) + "." + phase + "." + run
+}
+
+// Header keys of a log message.
+const (
+	LogHeaderStream = "Stream"
+	LogHeaderTime   = "Time" // RFC 3339 with nanoseconds
+)

@@ -1,0 +1,67 @@
+package api
+
+import "time"
+
+// Workflow ids, types, signals and updates that clients use.
+const (
+	MissionWorkflow = "mission"
+	PhaseWorkflow   = "phase"
+	TaskQueue       = "tidewait"
+
+	UpdateLaunch = "launch" // LaunchRequest → LaunchReply
+
+	SignalNudge  = "nudge"  // Nudge, to a phase
+	SignalCancel = "cancel" // Cancel, to a mission or a phase
+)
+
+// MissionWorkflowID returns the id of a mission's workflow.
+func MissionWorkflowID(mission string) string { return "mission." + mission }
+
+// PhaseWorkflowID returns the id of a phase's workflow.
+func PhaseWorkflowID(mission, phase string) string { return "phase." + mission + "." + phase }
+
+// LaunchRequest is the argument of the launch update.
+type LaunchRequest struct {
+	Document []byte `json:"document"` // mission.Mission's canonical JSON
+	Bundle   string `json:"bundle"`   // object in BucketWorkspaces; empty for a remote workspace
+	SHA256   string `json:"sha256"`   // of the bundle
+	Head     string `json:"head"`     // the commit to start from; empty for a remote workspace
+	Actor    string `json:"actor"`
+}
+
+// LaunchReply is the result of an accepted launch.
+type LaunchReply struct {
+	Mission    string    `json:"mission"`
+	Launch     int       `json:"launch"`
+	WorkflowID string    `json:"workflowId"`
+	RunID      string    `json:"runId"`
+	StartedAt  time.Time `json:"startedAt"`
+}
+
+// Types of the application errors a refused launch carries; the details of
+// ErrTypeCapability are a capacity.CapabilityRefusal per refused phase.
+const (
+	ErrTypeCapability = "CapabilityRefused"
+	ErrTypeRunning    = "MissionRunning"
+	ErrTypeNoGateway  = "NoGateway"
+)
+
+// MissionResult is how a mission's workflow ends.
+type MissionResult struct {
+	Mission     string `json:"mission"`
+	Launch      int    `json:"launch"`
+	Status      string `json:"status"` // draft, succeeded, failed, cancelled
+	FailureCode string `json:"failureCode,omitempty"`
+	Failure     string `json:"failure,omitempty"`
+}
+
+// Nudge asks a waiting phase to be looked at now.
+type Nudge struct {
+	Actor string `json:"actor"`
+}
+
+// Cancel asks a mission or a phase to end.
+type Cancel struct {
+	Actor  string `json:"actor"`
+	Reason string `json:"reason"`
+}
