@@ -1,0 +1,406 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ask says what was asked for. overhead is what the backend adds in all.
+func ask(d Demand, overhead Resources) string {
+	what := d.Resources
+	if what.Slots == 1 {
+		what.Slots = 0 // one machine goes without saying
+	}
+	extra := ""
+	if overhead != (Resources{}) {
+		extra = " (+" + phrase(overhead) + " overhead)"
+	}
+	return "needs " + phrase(what) + extra + " on " + kind(d)
+}
+
+// kind names what a demand asks of a node besides room.
+func kind(d Demand) string {
+	var terms []string
+	if d.Arch != "" {
+		terms = append(terms, "arch "+d.Arch)
+	}
+	if len(d.Labels) > 0 {
+		terms = append(terms, "labels "+labels(d))
+	}
+	if len(terms) == 0 {
+		return "backend " + d.Backend
+	}
+	return "backend " + d.Backend + " with " + strings.Join(terms, " and ")
+}
+
+func labels(d Demand) string {
+	keys := slices.Sorted(maps.Keys(d.Labels))
+	for i, k := range keys {
+		keys[i] = k + "=" + d.Labels[k]
+	}
+	return strings.Join(keys, ",")
+}
+
+func noNodes(d Demand) string {
+	return ask(d, Resources{}) + "; no node is registered"
+}
+
+// invalid says what is wrong with the request itself, or "".
+func invalid(d Demand) string {
+	if d.Backend == "" {
+		return "names no backend; every phase needs one"
+	}
+	for i, v := range d.Resources.dims() {
+		limit := int64(maxAmount)
+		if i == slots {
+			limit = maxSlots
+		}
+		switch {
+		case v < 0, v == 0 && i != disk:
+			return "asks for " + amount(i, v) + " on " + kind(d) +
+				"; CPUs, memory and slots must be more than zero and disk not less than zero"
+		case v > limit:
+			return "asks for " + amount(i, v) + " on " + kind(d) + "; the most one phase can ask for is " + amount(i, limit)
+		}
+	}
+	return ""
+}
+
+func backendUnsupported(c *class, d Demand) string {
+	offered := map[string]bool{}
+	var failed *machine
+	for _, m := range c.unable {
+		for name, o := range m.node.Backends {
+			offered[name] = offered[name] || o.OK
+		}
+		if _, probed := m.node.Backends[d.Backend]; probed && (failed == nil || m.node.ID < failed.node.ID) {
+			failed = m
+		}
+	}
+	maps.DeleteFunc(offered, func(_ string, ok bool) bool { return !ok })
+	s := "needs " + kind(d) + "; "
+	if n := len(c.unable); n == 1 {
+		s += "the only node, " + c.unable[0].node.ID + ", does not offer it"
+	} else {
+		s += fmt.Sprintf("none of %d nodes offers it", n)
+	}
+	if failed != nil {
+		s += ": its probe failed on " + failed.node.ID + because(failed.node.Backends[d.Backend].Why)
+	} else if len(offered) > 0 {
+		s += "; what is offered: " + list(slices.Sorted(maps.Keys(offered)))
+	}
+	return s
+}
+
+func archUnmatched(c *class, d Demand) string {
+	archs := map[string]bool{}
+	var near []*machine
+	for _, m := range c.unable {
+		if mismatch(m.node, d) == CodeArchUnmatched {
+			near = append(near, m)
+			archs[m.node.Arch] = true
+		}
+	}
+	have := list(slices.Sorted(maps.Keys(archs)))
+	if len(near) == 1 {
+		return "needs " + kind(d) + "; the only node that offers it, " + near[0].node.ID + ", is " + have
+	}
+	return fmt.Sprintf("needs %s; the %d nodes that offer it are %s", kind(d), len(near), have)
+}
+
+func labelsUnmatched(c *class, d Demand) string {
+	near := slices.DeleteFunc(slices.Clone(c.unable), func(m *machine) bool {
+		return mismatch(m.node, d) != CodeLabelsUnmatched
+	})
+	best := slices.MinFunc(near, func(a, b *machine) int {
+		return cmp.Or(
+			cmp.Compare(len(labelClauses(a.node, d)), len(labelClauses(b.node, d))),
+			cmp.Compare(a.node.ID, b.node.ID))
+	})
+	clauses := list(labelClauses(best.node, d))
+	if len(near) == 1 {
+		return "needs " + kind(d) + "; the only node that offers it, " + best.node.ID + ", " + clauses
+	}
+	return fmt.Sprintf("needs %s; the nearest of %d nodes that offer it, %s, %s", kind(d), len(near), best.node.ID, clauses)
+}
+
+// labelClauses says of each label that n does not match what it has instead.
+func labelClauses(n *Node, d Demand) []string {
+	var clauses []string
+	for _, k := range slices.Sorted(maps.Keys(d.Labels)) {
+		switch have, ok := n.Labels[k]; {
+		case !ok:
+			clauses = append(clauses, "has no label "+k)
+		case have != d.Labels[k]:
+			clauses = append(clauses, "has label "+k+"="+have)
+		}
+	}
+	return clauses
+}
+
+// exceeds speaks of a demand that is larger than every node of its kind. When
+// one resource alone is too large everywhere it names that one.
+func exceeds(c *class, s *survey, d Demand) string {
+	dimension, largest := scarceEverywhere(c, d.Resources)
+	if dimension < 0 {
+		near := s.nearest[0]
+		return ask(d, s.overhead) + "; " + among(c, "nearest", near.m.node.ID) + " is too small by " + phrase(near.short)
+	}
+	extra := ""
+	if o := largest.need(d.Resources).Sub(d.Resources).dims()[dimension]; o != 0 {
+		extra = " (+" + quantity(dimension, o) + " overhead)"
+	}
+	return "needs " + amount(dimension, d.Resources.dims()[dimension]) + extra + " on " + kind(d) + "; " +
+		among(c, "largest", largest.node.ID) + " has " + quantity(dimension, largest.node.Allocatable.dims()[dimension])
+}
+
+// among introduces one node of the right kind: "the largest of 3 nodes, node-a,".
+func among(c *class, which, id string) string {
+	offer := ""
+	if len(c.unable) > 0 {
+		offer = " of that kind"
+	}
+	if len(c.able) == 1 {
+		return "the only node" + offer + ", " + id + ","
+	}
+	return fmt.Sprintf("the %s of %d nodes%s, %s,", which, len(c.able), offer, id)
+}
+
+// scarceEverywhere finds the dimension in which even the node that has the most
+// of it is too small, the one with the largest missing share if there are
+// several. It returns -1 when no single dimension is to blame.
+func scarceEverywhere(c *class, r Resources) (dimension int, largest candidate) {
+	dimension = -1
+	worst := 0.0
+	for i := range dimensions {
+		most := slices.MinFunc(c.able, func(a, b candidate) int {
+			roomA := a.node.Allocatable.Sub(a.need(r)).dims()[i]
+			roomB := b.node.Allocatable.Sub(b.need(r)).dims()[i]
+			return cmp.Or(cmp.Compare(roomB, roomA), cmp.Compare(a.node.ID, b.node.ID))
+		})
+		need := most.need(r).dims()[i]
+		share := float64(need-most.node.Allocatable.dims()[i]) / float64(max(need, 1))
+		if share > worst {
+			dimension, largest, worst = i, most, share
+		}
+	}
+	return dimension, largest
+}
+
+// cause is the second half of a capacity refusal's sentence.
+func (p *pool) cause(s *survey, code Code) string {
+	switch code {
+	case CodeHeldForHead:
+		return "it fits on " + p.held.node.ID + ", which is held for #" + strconv.FormatInt(p.holder, 10)
+	case CodeBehindInQueue:
+		return "it would have fitted, but others ahead were placed first and " + s.shortOf("now ")
+	case CodeNodesLost, CodeNodesDraining:
+		return s.closed()
+	case CodeFragmented:
+		return fmt.Sprintf("%d nodes have %s free in sum, but the nearest, %s, is short by %s",
+			s.ready, phrase(s.free), s.nearest[0].m.node.ID, phrase(s.nearest[0].short))
+	default:
+		return s.shortOf("")
+	}
+}
+
+// shortOf says what keeps the nearest node from taking the demand.
+func (s *survey) shortOf(adverb string) string {
+	near := s.nearest[0]
+	if near.standing == startLimited {
+		return near.m.node.ID + " has room but is " + adverb + starting(near.m)
+	}
+	who := near.m.node.ID
+	if s.ready > 1 {
+		who = fmt.Sprintf("the nearest of %d nodes, %s,", s.ready, who)
+	}
+	return who + " is " + adverb + "short by " + phrase(near.short)
+}
+
+func starting(m *machine) string {
+	return fmt.Sprintf("starting %d of at most %d machines", m.starting, m.node.StartLimit)
+}
+
+// closed says why no node of the right kind takes new work.
+func (s *survey) closed() string {
+	c := s.counts
+	n := c.Lost + c.Draining + c.Cordoned
+	who := fmt.Sprintf("of %d nodes that could run it, ", n)
+	if n == 1 {
+		who = "the only node that could run it, " + s.nearest[0].m.node.ID + ", "
+	}
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{c.Lost, "not reporting"}, {c.Draining, "draining"}, {c.Cordoned, "cordoned"}} {
+		switch {
+		case p.n > 0 && n == 1:
+			parts = append(parts, "is "+p.what)
+		case p.n == 1:
+			parts = append(parts, "1 is "+p.what)
+		case p.n > 1:
+			parts = append(parts, fmt.Sprintf("%d are %s", p.n, p.what))
+		}
+	}
+	return who + list(parts)
+}
+
+// reasons puts the nearest nodes of a survey into words.
+func (s *survey) reasons(p *pool, d Demand) []NodeReason {
+	if len(s.nearest) == 0 {
+		return nil
+	}
+	out := make([]NodeReason, len(s.nearest))
+	for i, seen := range s.nearest {
+		out[i] = NodeReason{NodeID: seen.m.node.ID, Why: seen.why(p, d)}
+	}
+	return out
+}
+
+func (seen sighting) why(p *pool, d Demand) string {
+	n := seen.m.node
+	switch seen.standing {
+	case held:
+		return "held for #" + strconv.FormatInt(p.holder, 10)
+	case startLimited:
+		return starting(seen.m)
+	case full:
+		return "short by " + phrase(seen.short)
+	case tooSmall:
+		return "too small by " + phrase(seen.short)
+	case mismatched:
+		return mismatchClause(n, d)
+	default:
+		return string(n.State)
+	}
+}
+
+func mismatchClause(n *Node, d Demand) string {
+	switch mismatch(n, d) {
+	case CodeArchUnmatched:
+		return "is " + n.Arch + ", not " + d.Arch
+	case CodeLabelsUnmatched:
+		return list(labelClauses(n, d))
+	}
+	if o, probed := n.Backends[d.Backend]; probed {
+		return "backend " + d.Backend + " failed its probe" + because(o.Why)
+	}
+	return "does not offer backend " + d.Backend
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return " (" + why + ")"
+}
+
+// inLine says where in the line a refused demand is. first is the number at the
+// head; holds names the node held for this very demand, if any.
+func inLine(position int, first int64, holds string) string {
+	var b strings.Builder
+	b.WriteString("; ")
+	b.WriteString(ordinal(position))
+	b.WriteString(" in line")
+	if position > 1 {
+		b.WriteString(" behind #")
+		b.WriteString(strconv.FormatInt(first, 10))
+	}
+	switch {
+	case position == 3:
+		b.WriteString(" and 1 other")
+	case position > 3:
+		b.WriteString(" and ")
+		b.WriteString(strconv.Itoa(position - 2))
+		b.WriteString(" others")
+	}
+	if holds != "" {
+		b.WriteString(", and ")
+		b.WriteString(holds)
+		b.WriteString(" is held for it")
+	}
+	return b.String()
+}
+
+func ordinal(n int) string {
+	suffix := "th"
+	if n/10%10 != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return strconv.Itoa(n) + suffix
+}
+
+// phrase lists what is in r, such as "2 CPUs, 2 GiB of memory and 1 slot".
+func phrase(r Resources) string {
+	var parts []string
+	for i, v := range r.dims() {
+		if v != 0 {
+			parts = append(parts, amount(i, v))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return list(parts)
+}
+
+// amount is a quantity with the name of what it is a quantity of.
+func amount(dimension int, v int64) string {
+	switch dimension {
+	case memory:
+		return quantity(memory, v) + " of memory"
+	case disk:
+		return quantity(disk, v) + " of disk"
+	default:
+		return quantity(dimension, v)
+	}
+}
+
+func quantity(dimension int, v int64) string {
+	switch dimension {
+	case cpu:
+		return plural(strconv.FormatFloat(float64(v)/1000, 'f', -1, 64), "CPU")
+	case slots:
+		return plural(strconv.FormatInt(v, 10), "slot")
+	default:
+		return mebibytes(v)
+	}
+}
+
+func plural(n, noun string) string {
+	if n == "1" {
+		return "1 " + noun
+	}
+	return n + " " + noun + "s"
+}
+
+// mebibytes never rounds: numbers in a refusal must add up.
+func mebibytes(v int64) string {
+	if v >= 1024 && v%256 == 0 {
+		return strconv.FormatFloat(float64(v)/1024, 'f', -1, 64) + " GiB"
+	}
+	return strconv.FormatInt(v, 10) + " MiB"
+}
+
+func list(parts []string) string {
+	switch n := len(parts); n {
+	case 0:
+		return ""
+	case 1:
+		return parts[0]
+	default:
+		return strings.Join(parts[:n-1], ", ") + " and " + parts[n-1]
+	}
+}
