@@ -1,0 +1,48 @@
+package config
+
+import "time"
+
+// Defaults returns the settings of an installation that sets none. DataDir is
+// relative; Load makes it absolute.
+func Defaults() Settings {
+	return Settings{
+		DataDir:  ".data",
+		Log:      Log{Level: "info", Format: "text"},
+		Temporal: Temporal{Retention: 168 * time.Hour},
+		NATS:     NATS{URL: "nats://127.0.0.1:4222"},
+		Postgres: Postgres{URL: "postgres://127.0.0.1:5432/tidewait", MaxConns: 16},
+		Fleet: Fleet{
+			Turn:              time.Hour,
+			RetryInterval:     10 * time.Second,
+			HeartbeatInterval: 5 * time.Second,
+			SuspectAfter:      15 * time.Second,
+			Lease:             90 * time.Second,
+			LostAfter:         120 * time.Second,
+			SweepInterval:     30 * time.Second,
+			ObjectTTL:         24 * time.Hour,
+			LogTTL:            168 * time.Hour,
+			LogBytes:          1 << 30,
+			Priority:          50,
+		},
+		Node: Node{
+			Labels:       map[string]string{},
+			Backends:     []string{"microvm", "process"},
+			Slots:        16,
+			StartLimit:   2,
+			Accel:        "auto",
+			BootTimeout:  10 * time.Second,
+			StepTimeout:  2 * time.Minute,
+			KillGrace:    10 * time.Second,
+			ResultFiles:  20000,
+			ResultBytes:  1 << 30,
+			RunUser:      "nobody",
+			ProbeTimeout: time.Minute,
+		},
+		Gateway: Gateway{
+			Protocols: []string{"https", "ssh"},
+			Roots:     []string{},
+			GitConfig: []string{},
+		},
+		Dev: Dev{Nodes: 1},
+	}
+}

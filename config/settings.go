@@ -1,0 +1,114 @@
+// Package config reads Tidewait's settings: defaults, then a file, then
+// TIDEWAIT_* environment variables, then flags, the later winning.
+package config
+
+import "time"
+
+// Settings is everything that can be configured. config/tidewait.yaml documents
+// every key.
+type Settings struct {
+	DataDir  string   `mapstructure:"data_dir"` // directory for checkouts, run files and the dev stack
+	Log      Log      `mapstructure:"log"`
+	Temporal Temporal `mapstructure:"temporal"`
+	NATS     NATS     `mapstructure:"nats"`
+	Postgres Postgres `mapstructure:"postgres"`
+	Fleet    Fleet    `mapstructure:"fleet"`
+	Node     Node     `mapstructure:"node"`
+	Gateway  Gateway  `mapstructure:"gateway"`
+	Dev      Dev      `mapstructure:"dev"`
+}
+
+// Log configures structured logs on standard error.
+type Log struct {
+	Level  string `mapstructure:"level"`  // debug, info, warn, error
+	Format string `mapstructure:"format"` // text or json
+}
+
+// Temporal names the connection profile; the profile itself is Temporal's own
+// temporal.toml, read through contrib/envconfig.
+type Temporal struct {
+	ConfigFile string        `mapstructure:"config_file"` // empty: Temporal's default place
+	Profile    string        `mapstructure:"profile"`     // empty: "default"
+	Address    string        `mapstructure:"address"`     // host:port; empty: the profile's, else 127.0.0.1:7233
+	Namespace  string        `mapstructure:"namespace"`   // empty: the profile's, else "default"
+	Retention  time.Duration `mapstructure:"retention"`   // of closed workflows, checked and set by setup
+}
+
+// NATS is the connection to NATS with JetStream.
+type NATS struct {
+	URL         string `mapstructure:"url"`         // several servers of one cluster: separated by commas
+	Credentials string `mapstructure:"credentials"` // path of a .creds file
+	CA          string `mapstructure:"ca"`          // path of a PEM file
+	Cert        string `mapstructure:"cert"`
+	Key         string `mapstructure:"key"`
+}
+
+// Postgres is the connection of engines and of migrations.
+type Postgres struct {
+	URL      string `mapstructure:"url"`
+	MaxConns int32  `mapstructure:"max_conns"`
+}
+
+// Fleet holds the rules that are the same for every mission.
+type Fleet struct {
+	Turn              time.Duration `mapstructure:"turn"`               // the longest a run may hold a node
+	MaxWait           time.Duration `mapstructure:"max_wait"`           // 0: two turns
+	RetryInterval     time.Duration `mapstructure:"retry_interval"`     // between tries of a phase that waits for capacity
+	HeartbeatInterval time.Duration `mapstructure:"heartbeat_interval"` // of node agents
+	SuspectAfter      time.Duration `mapstructure:"suspect_after"`      // silence after which a node gets no new work
+	Lease             time.Duration `mapstructure:"lease"`              // silence after which an agent destroys its machines
+	LostAfter         time.Duration `mapstructure:"lost_after"`         // silence after which a node's runs are placed again
+	SweepInterval     time.Duration `mapstructure:"sweep_interval"`     // between comparisons of open rows with workflows
+	ObjectTTL         time.Duration `mapstructure:"object_ttl"`         // workspaces and results in the object store
+	LogTTL            time.Duration `mapstructure:"log_ttl"`            // run logs in JetStream
+	LogBytes          int64         `mapstructure:"log_bytes"`          // run logs in JetStream, in all
+	Priority          int           `mapstructure:"priority"`           // of a mission that names none
+}
+
+// Node configures the node role.
+type Node struct {
+	ID           string            `mapstructure:"id"` // empty: the host's name
+	Labels       map[string]string `mapstructure:"labels"`
+	Backends     []string          `mapstructure:"backends"` // microvm, process
+	CPUs         float64           `mapstructure:"cpus"`     // 0: what the machine has
+	Memory       string            `mapstructure:"memory"`   // such as 8Gi; empty: what the machine has
+	Disk         string            `mapstructure:"disk"`     // such as 50Gi; empty: what data_dir's file system has free
+	Slots        int64             `mapstructure:"slots"`    // machines at once
+	StartLimit   int64             `mapstructure:"start_limit"`
+	Kernel       string            `mapstructure:"kernel"` // empty: the newest in /boot that suits
+	Modules      string            `mapstructure:"modules"`
+	GuestImage   string            `mapstructure:"guest_image"` // built by `tidewait-worker guest-image`
+	QEMU         string            `mapstructure:"qemu"`
+	Accel        string            `mapstructure:"accel"` // auto, kvm or tcg
+	BootTimeout  time.Duration     `mapstructure:"boot_timeout"`
+	StepTimeout  time.Duration     `mapstructure:"step_timeout"` // inject and collect, each
+	KillGrace    time.Duration     `mapstructure:"kill_grace"`   // between TERM and the machine's end
+	ResultFiles  int               `mapstructure:"result_files"`
+	ResultBytes  int64             `mapstructure:"result_bytes"`
+	RunUser      string            `mapstructure:"run_user"`      // unprivileged user for machines when the agent is root
+	ProbeTimeout time.Duration     `mapstructure:"probe_timeout"` // of one backend's probe
+}
+
+// Gateway configures the gateway role.
+type Gateway struct {
+	ID        string   `mapstructure:"id"`        // empty: the host's name
+	Protocols []string `mapstructure:"protocols"` // of workspace URLs: https, ssh, git, file
+	Roots     []string `mapstructure:"roots"`     // directories whose repositories file URLs may name
+	GitConfig []string `mapstructure:"git_config"`
+}
+
+// Dev configures the stack of `tidewait dev`.
+type Dev struct {
+	TemporalCLI string `mapstructure:"temporal_cli"` // empty: beside the executable, then PATH
+	PostgresBin string `mapstructure:"postgres_bin"` // directory with initdb and postgres; empty: looked for
+	Nodes       int    `mapstructure:"nodes"`
+}
+
+// EffectiveMaxWait is how long a phase may wait for capacity: MaxWait, or two
+// turns when MaxWait is 0.
+func (f Fleet) EffectiveMaxWait() time.Duration {
+	if f.MaxWait == 0 {
+		return 2 * f.Turn
+	}
+	return f.MaxWait
+}

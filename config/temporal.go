@@ -1,0 +1,51 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
+	temporallog "go.temporal.io/sdk/log"
+)
+
+const (
+	defaultTemporalAddress   = "127.0.0.1:7233"
+	defaultTemporalNamespace = "default"
+)
+
+// TemporalOptions returns the options of a Temporal client: the profile of
+// Temporal's own settings file, the TEMPORAL_* variables over it, and
+// temporal.address and temporal.namespace over both. HostPort and Namespace of
+// the result are never empty. An unknown key in the file, a profile that is
+// named and not there, and TLS files that cannot be read are errors.
+func TemporalOptions(s Settings, log *slog.Logger) (client.Options, error) {
+	file := s.Temporal.ConfigFile
+	if file != "" {
+		if _, err := os.Stat(file); err != nil {
+			return client.Options{}, fmt.Errorf("cannot read the file that temporal.config_file names: %w", err)
+		}
+	}
+	options, err := envconfig.LoadClientOptions(envconfig.LoadClientOptionsRequest{
+		ConfigFilePath:    file,
+		ConfigFileProfile: s.Temporal.Profile,
+		ConfigFileStrict:  true,
+	})
+	if err != nil {
+		return client.Options{}, fmt.Errorf("cannot read Temporal's connection profile: %w", err)
+	}
+	options.HostPort = firstOf(s.Temporal.Address, options.HostPort, defaultTemporalAddress)
+	options.Namespace = firstOf(s.Temporal.Namespace, options.Namespace, defaultTemporalNamespace)
+	options.Logger = temporallog.NewStructuredLogger(log)
+	return options, nil
+}
+
+func firstOf(texts ...string) string {
+	for _, text := range texts {
+		if text != "" {
+			return text
+		}
+	}
+	return ""
+}
