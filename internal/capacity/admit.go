@@ -30,14 +30,13 @@ func Admit(fleet []Node, d Demand) (Placement, error) {
 		return Placement{}, r
 	}
 	c := p.classify(d)
-	if cand, ok := p.pick(c, d.Resources); ok {
-		return Placement{NodeID: cand.node.ID, Need: cand.need(d.Resources)}, nil
+	if best := p.pick(c, d.Resources); best != nil {
+		return Placement{NodeID: best.node.ID, Need: best.need(d.Resources)}, nil
 	}
 	if r := p.refuseIncapable(c, d); r != nil {
 		return Placement{}, r
 	}
-	s := p.survey(c, d.Resources)
-	return Placement{}, p.refuse(&s, d, false)
+	return Placement{}, p.survey(c, d).refuse(false)
 }
 
 // refuseInvalid refuses what no fleet could ever run because the request itself
@@ -60,15 +59,15 @@ func (p *pool) refuseIncapable(c *class, d Demand) *CapabilityRefusal {
 	if len(p.machines) == 0 {
 		return nil
 	}
-	for _, cand := range c.able {
-		if cand.need(d.Resources).Fits(cand.node.Allocatable) {
+	for i := range c.able {
+		if need := c.able[i].need(d.Resources); need.Fits(c.able[i].allocatable) {
 			return nil
 		}
 	}
-	s := p.survey(c, d.Resources)
-	r := &CapabilityRefusal{Counts: s.counts, Nodes: s.reasons(p, d)}
+	s := p.survey(c, d)
+	r := &CapabilityRefusal{Counts: s.counts, Nodes: s.reasons()}
 	if len(c.able) > 0 {
-		r.Code, r.Sentence = CodeExceedsEveryNode, exceeds(c, &s, d)
+		r.Code, r.Sentence = CodeExceedsEveryNode, s.exceeds(c)
 		return r
 	}
 	r.Code = CodeBackendUnsupported
@@ -86,6 +85,18 @@ func (p *pool) refuseIncapable(c *class, d Demand) *CapabilityRefusal {
 	return r
 }
 
+// mismatch returns the first demand on its kind that n does not meet.
+func mismatch(n *Node, d Demand) Code {
+	switch {
+	case !n.Backends[d.Backend].OK:
+		return CodeBackendUnsupported
+	case d.Arch != "" && d.Arch != n.Arch:
+		return CodeArchUnmatched
+	default:
+		return CodeLabelsUnmatched
+	}
+}
+
 // further returns the mismatch of the node that came closer: a node that lacks
 // only the labels says more than one that lacks the backend.
 func further(a, b Code) Code {
@@ -97,27 +108,26 @@ func further(a, b Code) Code {
 	return CodeBackendUnsupported
 }
 
-// refuse says why the pool has no room for d now. It must be called only when a
-// survey of d found no node that fits. overtaken tells whether room that this
-// pass gave to others counts as a reason.
-func (p *pool) refuse(s *survey, d Demand, overtaken bool) *CapacityRefusal {
-	r := &CapacityRefusal{Counts: s.counts, Nodes: s.reasons(p, d)}
-	if len(p.machines) == 0 {
-		r.Code, r.Sentence = CodeNoNodesRegistered, noNodes(d)
+// refuse says why the pool has no room for the demand now. No node must fit.
+// overtaken tells whether room that this pass gave to others is a reason.
+func (s *survey) refuse(overtaken bool) *CapacityRefusal {
+	r := &CapacityRefusal{Counts: s.counts, Nodes: s.reasons()}
+	if len(s.nearest) == 0 {
+		r.Code, r.Sentence = CodeNoNodesRegistered, noNodes(s.demand)
 		return r
 	}
 	if s.ready > 0 {
-		r.BestNode, r.ShortBy = s.nearest[0].m.node.ID, s.nearest[0].short
+		r.BestNode, r.ShortBy = s.nearest[0].node.ID, s.nearest[0].short
 	}
-	r.Code = s.code(d, overtaken)
-	r.Sentence = ask(d, s.overhead) + "; " + p.cause(s, r.Code)
+	r.Code = s.code(overtaken)
+	r.Sentence = ask(s.demand, s.overhead) + "; " + s.cause(r.Code)
 	return r
 }
 
 // code is the most useful single cause, in this order: the queue, machines that
 // are starting (a matter of seconds), room, and only when no node of the right
 // kind takes work, why none does.
-func (s *survey) code(d Demand, overtaken bool) Code {
+func (s *survey) code(overtaken bool) Code {
 	switch c := s.counts; {
 	case c.Held > 0:
 		return CodeHeldForHead
@@ -129,10 +139,10 @@ func (s *survey) code(d Demand, overtaken bool) Code {
 		return CodeNodesLost
 	case s.ready == 0:
 		return CodeNodesDraining
-	case d.Resources.Slots > 1 && s.nearest[0].need.Fits(s.free):
+	case s.demand.Resources.Slots > 1 && s.nearest[0].need.Fits(s.free):
 		return CodeFragmented
 	default:
-		return scarcest(s.nearest[0])
+		return s.scarcest()
 	}
 }
 
@@ -140,13 +150,13 @@ var dimensionCodes = [dimensions]Code{
 	cpu: CodeCPU, memory: CodeMemory, disk: CodeDisk, slots: CodeSlots,
 }
 
-// scarcest is the code of the dimension whose missing share is the largest, so
-// the one whose relief brings the node nearest to fitting.
-func scarcest(seen sighting) Code {
-	short, need := seen.short.dims(), seen.need.dims()
+// scarcest is the code of the resource of which the nearest node lacks the
+// largest share, so the one whose relief brings it nearest to fitting.
+func (s *survey) scarcest() Code {
+	weights := scaleOf(s.demand.Resources)
 	code, worst := CodeCPU, 0.0
-	for i := range short {
-		if share := float64(short[i]) / float64(max(need[i], 1)); share > worst {
+	for i, short := range s.nearest[0].short.dims() {
+		if share := weights[i] * float64(short); share > worst {
 			code, worst = dimensionCodes[i], share
 		}
 	}

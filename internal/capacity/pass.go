@@ -89,10 +89,10 @@ func (w *walk) visit(item Waiting) (Verdict, *group) {
 		return v, nil
 	}
 	if !g.refused {
-		if cand, ok := w.pick(g.class, g.demand.Resources); ok {
-			need := cand.need(g.demand.Resources)
-			cand.place(need, g.demand.Resources.Slots)
-			v.Placement = &Placement{NodeID: cand.node.ID, Need: need}
+		if best := w.pick(g.class, g.demand.Resources); best != nil {
+			need := best.need(g.demand.Resources)
+			best.place(need, g.demand.Resources.Slots)
+			v.Placement = &Placement{NodeID: best.node.ID, Need: need}
 			return v, nil
 		}
 		g.refused = true
@@ -112,24 +112,22 @@ func (w *walk) hold(g *group, id int64) {
 	if w.held != nil {
 		return
 	}
-	if s := w.survey(g.class, g.demand.Resources); s.ready > 0 {
-		w.held, w.holder = s.nearest[0].m, id
+	if s := w.survey(g.class, g.demand); s.ready > 0 {
+		w.held, w.holder = s.nearest[0].machine, id
 	}
 }
 
 func (w *walk) refusal(g *group, v Verdict) *CapacityRefusal {
 	holds := ""
-	var r CapacityRefusal
-	if w.held != nil && v.ID == w.holder {
-		s := w.survey(g.class, g.demand.Resources)
-		r, holds = *w.refuse(&s, g.demand, false), w.held.node.ID
-	} else {
-		if g.capacity == nil {
-			s := w.survey(g.class, g.demand.Resources)
-			g.capacity = w.refuse(&s, g.demand, true)
-		}
-		r = *g.capacity
+	refusal := g.capacity
+	switch {
+	case w.held != nil && v.ID == w.holder:
+		refusal, holds = w.survey(g.class, g.demand).refuse(false), w.held.node.ID
+	case refusal == nil:
+		refusal = w.survey(g.class, g.demand).refuse(true)
+		g.capacity = refusal
 	}
+	r := *refusal
 	r.Sentence += inLine(v.Position, w.first, holds)
 	return &r
 }

@@ -10,13 +10,17 @@ type pool struct {
 	holder   int64     // the number of the waiting demand that held is kept for
 }
 
-// machine is a node with what the decision has placed on it so far.
+// machine is a node with what the decision has placed on it so far. What the
+// inner loops read of the node is copied, so that they stay in one place.
 type machine struct {
-	node     *Node
-	open     standing // fits when the node takes new work, else why not
-	free     Resources
-	starting int64
-	touched  bool // something was placed here
+	node        *Node
+	free        Resources
+	allocatable Resources
+	unit        scale // turns an amount into a share of what is allocatable
+	starting    int64
+	startLimit  int64
+	open        standing // fits when the node takes new work, else why not
+	touched     bool     // something was placed here
 }
 
 // standing is how a node stands to a demand, the nearest to running it first.
@@ -41,7 +45,10 @@ func newPool(fleet []Node) *pool {
 		if n.State == Retired {
 			continue
 		}
-		p.machines = append(p.machines, machine{node: n, open: openness(n.State), free: n.Free, starting: n.Starting})
+		p.machines = append(p.machines, machine{
+			node: n, free: n.Free, allocatable: n.Allocatable, unit: scaleOf(n.Allocatable),
+			starting: n.Starting, startLimit: n.StartLimit, open: openness(n.State),
+		})
 	}
 	return p
 }
@@ -75,7 +82,7 @@ type candidate struct {
 	overhead Resources
 }
 
-func (c candidate) need(r Resources) Resources {
+func (c *candidate) need(r Resources) Resources {
 	return r.Add(c.overhead.Times(r.Slots))
 }
 
@@ -83,43 +90,41 @@ func (p *pool) classify(d Demand) *class {
 	c := &class{able: make([]candidate, 0, len(p.machines))}
 	for i := range p.machines {
 		m := &p.machines[i]
-		if mismatch(m.node, d) != "" {
+		offer := m.node.Backends[d.Backend]
+		if offer.OK && suits(m.node, d) {
+			c.able = append(c.able, candidate{m, offer.Overhead})
+		} else {
 			c.unable = append(c.unable, m)
-			continue
 		}
-		c.able = append(c.able, candidate{m, m.node.Backends[d.Backend].Overhead})
 	}
 	return c
 }
 
-// mismatch returns the first demand on its kind that n does not meet, or "".
-func mismatch(n *Node, d Demand) Code {
-	switch {
-	case !n.Backends[d.Backend].OK:
-		return CodeBackendUnsupported
-	case d.Arch != "" && d.Arch != n.Arch:
-		return CodeArchUnmatched
+// suits reports whether n has the architecture and the labels of d.
+func suits(n *Node, d Demand) bool {
+	if d.Arch != "" && d.Arch != n.Arch {
+		return false
 	}
 	for k, want := range d.Labels {
 		if have, ok := n.Labels[k]; !ok || have != want {
-			return CodeLabelsUnmatched
+			return false
 		}
 	}
-	return ""
+	return true
 }
 
 // standing judges one candidate for a need that already includes its overhead.
-func (p *pool) standing(c candidate, need Resources, vms int64) standing {
+func (p *pool) standing(m *machine, need *Resources, vms int64) standing {
 	switch {
-	case !need.Fits(c.node.Allocatable):
+	case !need.Fits(m.allocatable):
 		return tooSmall
-	case c.open != fits:
-		return c.open
-	case !need.Fits(c.free):
+	case m.open != fits:
+		return m.open
+	case !need.Fits(m.free):
 		return full
-	case !mayStart(c.starting, c.node.StartLimit, vms):
+	case !mayStart(m.starting, m.startLimit, vms):
 		return startLimited
-	case c.machine == p.held:
+	case m == p.held:
 		return held
 	default:
 		return fits
@@ -135,21 +140,23 @@ func mayStart(starting, limit, vms int64) bool {
 
 // pick chooses the node for r by best fit: the one on which the smallest share
 // of r's dominant resource would be left free. Ties go to the fewest starting
-// machines, then to the lower id.
-func (p *pool) pick(c *class, r Resources) (candidate, bool) {
-	var best candidate
+// machines, then to the lower id. It returns nil when
+// no node fits.
+func (p *pool) pick(c *class, r Resources) *candidate {
+	var best *candidate
 	bestLeft := math.Inf(1)
-	for _, cand := range c.able {
+	for i := range c.able {
+		cand := &c.able[i]
 		need := cand.need(r)
-		if p.standing(cand, need, r.Slots) != fits {
+		if !need.Fits(cand.free) || p.standing(cand.machine, &need, r.Slots) != fits {
 			continue
 		}
-		left := leftover(need, cand.free, cand.node.Allocatable)
-		if best.machine == nil || left < bestLeft || left == bestLeft && before(cand.machine, best.machine) {
+		left := cand.leftover(&need)
+		if left < bestLeft || left == bestLeft && before(cand.machine, best.machine) {
 			best, bestLeft = cand, left
 		}
 	}
-	return best, best.machine != nil
+	return best
 }
 
 func before(a, b *machine) bool {
@@ -159,23 +166,24 @@ func before(a, b *machine) bool {
 	return a.node.ID < b.node.ID
 }
 
-// leftover returns the share of an empty node that would stay free in the
+// leftover returns the share of the empty node that would stay free in the
 // dimension of which need takes the largest share.
-func leftover(need, free, allocatable Resources) float64 {
-	n, f, a := need.dims(), free.dims(), allocatable.dims()
-	left, dominant := 0.0, -1.0
-	for i := range n {
-		if a[i] <= 0 {
-			continue
-		}
-		if share := float64(n[i]) / float64(a[i]); share > dominant {
-			dominant, left = share, float64(f[i]-n[i])/float64(a[i])
-		}
+func (m *machine) leftover(need *Resources) float64 {
+	dominant := m.unit[cpu] * float64(need.CPUMilli)
+	left := m.unit[cpu] * float64(m.free.CPUMilli-need.CPUMilli)
+	if share := m.unit[memory] * float64(need.MemoryMiB); share > dominant {
+		dominant, left = share, m.unit[memory]*float64(m.free.MemoryMiB-need.MemoryMiB)
+	}
+	if share := m.unit[disk] * float64(need.DiskMiB); share > dominant {
+		dominant, left = share, m.unit[disk]*float64(m.free.DiskMiB-need.DiskMiB)
+	}
+	if share := m.unit[slots] * float64(need.Slots); share > dominant {
+		left = m.unit[slots] * float64(m.free.Slots-need.Slots)
 	}
 	return left
 }
 
-func (c candidate) place(need Resources, vms int64) {
+func (c *candidate) place(need Resources, vms int64) {
 	c.free = c.free.Sub(need)
 	c.starting += vms
 	c.touched = true
@@ -200,15 +208,24 @@ func shortfall(need, have Resources) Resources {
 	return Resources{max(s.CPUMilli, 0), max(s.MemoryMiB, 0), max(s.DiskMiB, 0), max(s.Slots, 0)}
 }
 
-// shortage weighs a shortfall: the sum over the dimensions of the share of the
-// need that is missing. A smaller one is nearer to fitting.
-func shortage(short, need Resources) float64 {
-	s, n := short.dims(), need.dims()
-	sum := 0.0
-	for i := range s {
-		if s[i] > 0 {
-			sum += float64(s[i]) / float64(max(n[i], 1))
-		}
+// scale turns amounts into shares of one whole, so that different dimensions
+// can be added and compared.
+type scale [dimensions]float64
+
+func scaleOf(whole Resources) scale {
+	return scale{
+		cpu:    1 / float64(max(whole.CPUMilli, 1)),
+		memory: 1 / float64(max(whole.MemoryMiB, 1)),
+		disk:   1 / float64(max(whole.DiskMiB, 1)),
+		slots:  1 / float64(max(whole.Slots, 1)),
 	}
-	return sum
+}
+
+// shortage is the sum of the shares by which need exceeds have, when s is the
+// scale of what was asked for. A smaller one is nearer to fitting.
+func (s *scale) shortage(need, have *Resources) float64 {
+	return s[cpu]*float64(max(need.CPUMilli-have.CPUMilli, 0)) +
+		s[memory]*float64(max(need.MemoryMiB-have.MemoryMiB, 0)) +
+		s[disk]*float64(max(need.DiskMiB-have.DiskMiB, 0)) +
+		s[slots]*float64(max(need.Slots-have.Slots, 0))
 }

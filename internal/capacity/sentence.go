@@ -144,18 +144,19 @@ func labelClauses(n *Node, d Demand) []string {
 
 // exceeds speaks of a demand that is larger than every node of its kind. When
 // one resource alone is too large everywhere it names that one.
-func exceeds(c *class, s *survey, d Demand) string {
-	dimension, largest := scarceEverywhere(c, d.Resources)
-	if dimension < 0 {
+func (s *survey) exceeds(c *class) string {
+	d := s.demand
+	i, largest := scarceEverywhere(c, d.Resources)
+	if largest == nil {
 		near := s.nearest[0]
-		return ask(d, s.overhead) + "; " + among(c, "nearest", near.m.node.ID) + " is too small by " + phrase(near.short)
+		return ask(d, s.overhead) + "; " + among(c, "nearest", near.node.ID) + " is too small by " + phrase(near.short)
 	}
 	extra := ""
-	if o := largest.need(d.Resources).Sub(d.Resources).dims()[dimension]; o != 0 {
-		extra = " (+" + quantity(dimension, o) + " overhead)"
+	if o := largest.need(d.Resources).Sub(d.Resources).dims()[i]; o != 0 {
+		extra = " (+" + quantity(i, o) + " overhead)"
 	}
-	return "needs " + amount(dimension, d.Resources.dims()[dimension]) + extra + " on " + kind(d) + "; " +
-		among(c, "largest", largest.node.ID) + " has " + quantity(dimension, largest.node.Allocatable.dims()[dimension])
+	return "needs " + amount(i, d.Resources.dims()[i]) + extra + " on " + kind(d) + "; " +
+		among(c, "largest", largest.node.ID) + " has " + quantity(i, largest.allocatable.dims()[i])
 }
 
 // among introduces one node of the right kind: "the largest of 3 nodes, node-a,".
@@ -170,21 +171,22 @@ func among(c *class, which, id string) string {
 	return fmt.Sprintf("the %s of %d nodes%s, %s,", which, len(c.able), offer, id)
 }
 
-// scarceEverywhere finds the dimension in which even the node that has the most
-// of it is too small, the one with the largest missing share if there are
-// several. It returns -1 when no single dimension is to blame.
-func scarceEverywhere(c *class, r Resources) (dimension int, largest candidate) {
-	dimension = -1
+// scarceEverywhere finds the dimension in which even the node with the most of
+// it is too small, the one with the largest missing share if there are several.
+// The node is nil when no single dimension is to blame.
+func scarceEverywhere(c *class, r Resources) (dimension int, largest *candidate) {
+	weights := scaleOf(r)
 	worst := 0.0
 	for i := range dimensions {
-		most := slices.MinFunc(c.able, func(a, b candidate) int {
-			roomA := a.node.Allocatable.Sub(a.need(r)).dims()[i]
-			roomB := b.node.Allocatable.Sub(b.need(r)).dims()[i]
-			return cmp.Or(cmp.Compare(roomB, roomA), cmp.Compare(a.node.ID, b.node.ID))
-		})
-		need := most.need(r).dims()[i]
-		share := float64(need-most.node.Allocatable.dims()[i]) / float64(max(need, 1))
-		if share > worst {
+		room := func(cand *candidate) int64 { return cand.allocatable.Sub(cand.need(r)).dims()[i] }
+		most := &c.able[0]
+		for j := range c.able {
+			cand := &c.able[j]
+			if a, b := room(cand), room(most); a > b || a == b && cand.node.ID < most.node.ID {
+				most = cand
+			}
+		}
+		if share := -weights[i] * float64(room(most)); share > worst {
 			dimension, largest, worst = i, most, share
 		}
 	}
@@ -192,17 +194,18 @@ func scarceEverywhere(c *class, r Resources) (dimension int, largest candidate) 
 }
 
 // cause is the second half of a capacity refusal's sentence.
-func (p *pool) cause(s *survey, code Code) string {
+func (s *survey) cause(code Code) string {
+	near := &s.nearest[0]
 	switch code {
 	case CodeHeldForHead:
-		return "it fits on " + p.held.node.ID + ", which is held for #" + strconv.FormatInt(p.holder, 10)
+		return "it fits on " + near.node.ID + ", which is " + s.why(near)
 	case CodeBehindInQueue:
 		return "it would have fitted, but others ahead were placed first and " + s.shortOf("now ")
 	case CodeNodesLost, CodeNodesDraining:
 		return s.closed()
 	case CodeFragmented:
 		return fmt.Sprintf("%d nodes have %s free in sum, but the nearest, %s, is short by %s",
-			s.ready, phrase(s.free), s.nearest[0].m.node.ID, phrase(s.nearest[0].short))
+			s.ready, phrase(s.free), near.node.ID, phrase(near.short))
 	default:
 		return s.shortOf("")
 	}
@@ -210,19 +213,15 @@ func (p *pool) cause(s *survey, code Code) string {
 
 // shortOf says what keeps the nearest node from taking the demand.
 func (s *survey) shortOf(adverb string) string {
-	near := s.nearest[0]
-	if near.standing == startLimited {
-		return near.m.node.ID + " has room but is " + adverb + starting(near.m)
+	near := &s.nearest[0]
+	switch {
+	case near.standing == startLimited:
+		return near.node.ID + " has room but is " + adverb + s.why(near)
+	case s.ready == 1:
+		return near.node.ID + " is " + adverb + s.why(near)
+	default:
+		return "the nearest of " + strconv.Itoa(s.ready) + " nodes, " + near.node.ID + ", is " + adverb + s.why(near)
 	}
-	who := near.m.node.ID
-	if s.ready > 1 {
-		who = fmt.Sprintf("the nearest of %d nodes, %s,", s.ready, who)
-	}
-	return who + " is " + adverb + "short by " + phrase(near.short)
-}
-
-func starting(m *machine) string {
-	return fmt.Sprintf("starting %d of at most %d machines", m.starting, m.node.StartLimit)
 }
 
 // closed says why no node of the right kind takes new work.
@@ -231,7 +230,7 @@ func (s *survey) closed() string {
 	n := c.Lost + c.Draining + c.Cordoned
 	who := fmt.Sprintf("of %d nodes that could run it, ", n)
 	if n == 1 {
-		who = "the only node that could run it, " + s.nearest[0].m.node.ID + ", "
+		who = "the only node that could run it, " + s.nearest[0].node.ID + ", "
 	}
 	var parts []string
 	for _, p := range []struct {
@@ -250,33 +249,32 @@ func (s *survey) closed() string {
 	return who + list(parts)
 }
 
-// reasons puts the nearest nodes of a survey into words.
-func (s *survey) reasons(p *pool, d Demand) []NodeReason {
+// reasons puts the nearest nodes into words.
+func (s *survey) reasons() []NodeReason {
 	if len(s.nearest) == 0 {
 		return nil
 	}
 	out := make([]NodeReason, len(s.nearest))
-	for i, seen := range s.nearest {
-		out[i] = NodeReason{NodeID: seen.m.node.ID, Why: seen.why(p, d)}
+	for i := range s.nearest {
+		out[i] = NodeReason{NodeID: s.nearest[i].node.ID, Why: s.why(&s.nearest[i])}
 	}
 	return out
 }
 
-func (seen sighting) why(p *pool, d Demand) string {
-	n := seen.m.node
+func (s *survey) why(seen *sighting) string {
 	switch seen.standing {
 	case held:
-		return "held for #" + strconv.FormatInt(p.holder, 10)
+		return "held for #" + strconv.FormatInt(s.pool.holder, 10)
 	case startLimited:
-		return starting(seen.m)
+		return fmt.Sprintf("starting %d of at most %d machines", seen.starting, seen.startLimit)
 	case full:
 		return "short by " + phrase(seen.short)
 	case tooSmall:
 		return "too small by " + phrase(seen.short)
 	case mismatched:
-		return mismatchClause(n, d)
+		return mismatchClause(seen.node, s.demand)
 	default:
-		return string(n.State)
+		return string(seen.node.State)
 	}
 }
 
@@ -344,54 +342,79 @@ func ordinal(n int) string {
 
 // phrase lists what is in r, such as "2 CPUs, 2 GiB of memory and 1 slot".
 func phrase(r Resources) string {
-	var parts []string
-	for i, v := range r.dims() {
+	parts := 0
+	for _, v := range r.dims() {
 		if v != 0 {
-			parts = append(parts, amount(i, v))
+			parts++
 		}
 	}
-	if len(parts) == 0 {
+	if parts == 0 {
 		return "nothing"
 	}
-	return list(parts)
+	b := make([]byte, 0, 64)
+	for i, v := range r.dims() {
+		if v == 0 {
+			continue
+		}
+		b = appendAmount(b, i, v)
+		switch parts--; parts {
+		case 0:
+		case 1:
+			b = append(b, " and "...)
+		default:
+			b = append(b, ", "...)
+		}
+	}
+	return string(b)
 }
 
 // amount is a quantity with the name of what it is a quantity of.
 func amount(dimension int, v int64) string {
+	return string(appendAmount(nil, dimension, v))
+}
+
+func appendAmount(b []byte, dimension int, v int64) []byte {
+	b = appendQuantity(b, dimension, v)
 	switch dimension {
 	case memory:
-		return quantity(memory, v) + " of memory"
+		b = append(b, " of memory"...)
 	case disk:
-		return quantity(disk, v) + " of disk"
-	default:
-		return quantity(dimension, v)
+		b = append(b, " of disk"...)
 	}
+	return b
 }
 
 func quantity(dimension int, v int64) string {
-	switch dimension {
-	case cpu:
-		return plural(strconv.FormatFloat(float64(v)/1000, 'f', -1, 64), "CPU")
-	case slots:
-		return plural(strconv.FormatInt(v, 10), "slot")
+	return string(appendQuantity(nil, dimension, v))
+}
+
+// appendQuantity never rounds: the numbers in a refusal must add up.
+func appendQuantity(b []byte, dimension int, v int64) []byte {
+	switch {
+	case dimension == cpu:
+		return appendPlural(appendFraction(b, v, 1000), " CPU", v == 1000)
+	case dimension == slots:
+		return appendPlural(strconv.AppendInt(b, v, 10), " slot", v == 1)
+	case v >= 1024 && v%256 == 0:
+		return append(appendFraction(b, v, 1024), " GiB"...)
 	default:
-		return mebibytes(v)
+		return append(strconv.AppendInt(b, v, 10), " MiB"...)
 	}
 }
 
-func plural(n, noun string) string {
-	if n == "1" {
-		return "1 " + noun
+func appendPlural(b []byte, noun string, one bool) []byte {
+	b = append(b, noun...)
+	if !one {
+		b = append(b, 's')
 	}
-	return n + " " + noun + "s"
+	return b
 }
 
-// mebibytes never rounds: numbers in a refusal must add up.
-func mebibytes(v int64) string {
-	if v >= 1024 && v%256 == 0 {
-		return strconv.FormatFloat(float64(v)/1024, 'f', -1, 64) + " GiB"
+func appendFraction(b []byte, v, unit int64) []byte {
+	if v%unit == 0 {
+		return strconv.AppendInt(b, v/unit, 10)
 	}
-	return strconv.FormatInt(v, 10) + " MiB"
+	return strconv.AppendFloat(b, float64(v)/float64(unit), 'f', -1, 64)
 }
 
 func list(parts []string) string {

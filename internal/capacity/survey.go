@@ -5,6 +5,8 @@ import "slices"
 // survey is every node's standing to one demand, counted, with the nearest
 // nodes by name.
 type survey struct {
+	pool     *pool
+	demand   Demand
 	counts   Counts
 	nearest  []sighting // at most [MaxNodeReasons], the nearest first
 	ready    int        // nodes that take new work and could run it when empty
@@ -15,76 +17,87 @@ type survey struct {
 
 // sighting is one node in a survey.
 type sighting struct {
-	m        *machine
+	*machine
 	standing standing
+	shortage float64
 	need     Resources // overhead included; zero when mismatched
 	short    Resources // of what is free, or of an empty node when tooSmall
-	shortage float64
 }
 
-func (s sighting) before(o sighting) bool {
+func (s *sighting) before(o *sighting) bool {
 	switch {
 	case s.standing != o.standing:
 		return s.standing < o.standing
 	case s.shortage != o.shortage:
 		return s.shortage < o.shortage
 	default:
-		return s.m.node.ID < o.m.node.ID
+		return s.node.ID < o.node.ID
 	}
 }
 
-func (p *pool) survey(c *class, r Resources) survey {
-	var s survey
-	for _, cand := range c.able {
-		need := cand.need(r)
-		st := p.standing(cand, need, r.Slots)
-		s.counts.add(st)
-		seen := sighting{m: cand.machine, standing: st, need: need}
-		switch st {
+func (p *pool) survey(c *class, d Demand) *survey {
+	s := &survey{pool: p, demand: d, nearest: make([]sighting, 0, MaxNodeReasons)}
+	weights := scaleOf(d.Resources)
+	for i := range c.able {
+		cand := &c.able[i]
+		need := cand.need(d.Resources)
+		seen := sighting{machine: cand.machine, standing: p.standing(cand.machine, &need, d.Resources.Slots)}
+		switch seen.standing {
 		case full:
-			seen.short = shortfall(need, cand.free)
-			seen.shortage = shortage(seen.short, need)
+			seen.shortage = weights.shortage(&need, &cand.free)
 		case tooSmall:
-			seen.short = shortfall(need, cand.node.Allocatable)
-			seen.shortage = shortage(seen.short, need)
+			seen.shortage = weights.shortage(&need, &cand.allocatable)
 		}
-		if st <= full {
+		s.counts.add(seen.standing)
+		if seen.standing <= full {
 			s.ready++
 			s.free = s.free.Add(shortfall(cand.free, Resources{}))
-			s.fitted = s.fitted || cand.touched && cand.fitted(need, r.Slots)
+			s.fitted = s.fitted || cand.touched && cand.fitted(need, d.Resources.Slots)
 		}
-		s.note(seen)
+		if s.isNear(&seen) {
+			s.insert(seen.measure(need))
+		}
 	}
 	if len(s.nearest) > 0 {
-		s.overhead = s.nearest[0].need.Sub(r)
+		s.overhead = s.nearest[0].need.Sub(d.Resources)
 	}
 	for _, m := range c.unable {
 		s.counts.add(mismatched)
-		s.note(sighting{m: m, standing: mismatched})
+		if seen := (sighting{machine: m, standing: mismatched}); s.isNear(&seen) {
+			s.insert(seen)
+		}
 	}
 	return s
 }
 
 // fitted reports whether the node had room before this pass placed anything.
 func (m *machine) fitted(need Resources, vms int64) bool {
-	return need.Fits(m.node.Free) && mayStart(m.node.Starting, m.node.StartLimit, vms)
+	return need.Fits(m.node.Free) && mayStart(m.node.Starting, m.startLimit, vms)
 }
 
-// note keeps seen when it is among the nearest.
-func (s *survey) note(seen sighting) {
-	i := len(s.nearest)
-	if i == MaxNodeReasons {
-		i--
-		if !seen.before(s.nearest[i]) {
-			return
-		}
-		s.nearest = s.nearest[:i]
+// measure fills in what only the nearest nodes are asked for.
+func (s *sighting) measure(need Resources) sighting {
+	s.need = need
+	switch s.standing {
+	case full:
+		s.short = shortfall(need, s.free)
+	case tooSmall:
+		s.short = shortfall(need, s.allocatable)
 	}
-	for i > 0 && seen.before(s.nearest[i-1]) {
+	return *s
+}
+
+// isNear reports whether seen belongs to the nearest nodes so far.
+func (s *survey) isNear(seen *sighting) bool {
+	n := len(s.nearest)
+	return n < MaxNodeReasons || seen.before(&s.nearest[n-1])
+}
+
+func (s *survey) insert(seen sighting) {
+	i := min(len(s.nearest), MaxNodeReasons-1)
+	s.nearest = s.nearest[:i]
+	for i > 0 && seen.before(&s.nearest[i-1]) {
 		i--
-	}
-	if s.nearest == nil {
-		s.nearest = make([]sighting, 0, MaxNodeReasons)
 	}
 	s.nearest = slices.Insert(s.nearest, i, seen)
 }
