@@ -1,0 +1,171 @@
+package mission_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
+
+	"tidewait/internal/mission"
+)
+
+// TestAnyMissionRoundTrips writes a generated mission as people would and reads
+// it back, in YAML and in JSON, and through its canonical form.
+func TestAnyMissionRoundTrips(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := genMission().Draw(t, "mission")
+
+		text, err := yaml.Marshal(written(want))
+		require.NoError(t, err)
+		got, err := mission.Parse("generated.yaml", text)
+		require.NoError(t, err, string(text))
+		require.Equal(t, want, got)
+
+		text, err = json.Marshal(written(want))
+		require.NoError(t, err)
+		got, err = mission.Parse("generated.json", text)
+		require.NoError(t, err, string(text))
+		require.Equal(t, want, got)
+
+		var again mission.Mission
+		require.NoError(t, json.Unmarshal(want.Canonical(), &again))
+		require.Equal(t, want, again)
+		require.Equal(t, want.Digest(), again.Digest())
+	})
+}
+
+func genMission() *rapid.Generator[mission.Mission] {
+	return rapid.Custom(func(t *rapid.T) mission.Mission {
+		m := mission.Mission{
+			Name:   genName.Draw(t, "name"),
+			Labels: genLabels.Draw(t, "labels"),
+			Spec: mission.Spec{
+				Backend:   rapid.SampledFrom([]string{"microvm", "process"}).Draw(t, "backend"),
+				Workspace: genWorkspace.Draw(t, "workspace"),
+				Turn:      genDuration.Draw(t, "turn"),
+				MaxWait:   genDuration.Draw(t, "max wait"),
+				Priority:  rapid.IntRange(0, 100).Draw(t, "priority"),
+			},
+		}
+		for _, name := range rapid.SliceOfNDistinct(genName, 1, 5, rapid.ID[string]).Draw(t, "phases") {
+			m.Spec.Phases = append(m.Spec.Phases, mission.Phase{
+				Name: name,
+				Resources: mission.Resources{
+					CPUMilli:  rapid.Int64Range(100, 256000).Draw(t, "cpus"),
+					MemoryMiB: rapid.Int64Range(128, 16<<20).Draw(t, "memory"),
+					DiskMiB:   rapid.Int64Range(64, 256<<20).Draw(t, "disk"),
+				},
+				Requires: mission.Requires{
+					Arch:   rapid.SampledFrom([]string{"", "amd64", "arm64"}).Draw(t, "arch"),
+					Labels: genLabels.Draw(t, "requires"),
+				},
+				Image:    "default",
+				Run:      append([]string{"sh"}, rapid.SliceOfN(genText, 0, 3).Draw(t, "run")...),
+				Env:      genMap(rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_]{0,8}`), genText).Draw(t, "env"),
+				Collect:  genGlobs.Draw(t, "collect"),
+				Attempts: rapid.IntRange(1, 10).Draw(t, "attempts"),
+			})
+		}
+		return m
+	})
+}
+
+var (
+	genName      = rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?`)
+	genLabelName = rapid.StringMatching(`([a-z]{1,5}(\.[a-z]{1,5}){0,2}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,20}[A-Za-z0-9])?`)
+	genLabels    = genMap(genLabelName, rapid.StringMatching(`([A-Za-z0-9]([-A-Za-z0-9_.]{0,20}[A-Za-z0-9])?)?`))
+	// Whatever a shell script may hold. It starts with a letter, because the
+	// YAML writer of this test breaks text that starts with white space.
+	genText = rapid.Map(rapid.StringOf(rapid.RuneFrom([]rune("aZ09 \n\t'\"\\#:-{}[]&*!|>%@`,?~$=é漢😀\u0085\u2028"))),
+		func(s string) string { return "s" + s })
+	genDuration = rapid.Map(rapid.SampledFrom([]int64{0, 10, 61, 3600, 360000}), func(s int64) time.Duration { return time.Duration(s) * time.Second })
+	genGlobs    = rapid.Custom(func(t *rapid.T) []string {
+		var globs []string
+		for range rapid.IntRange(0, 3).Draw(t, "globs") {
+			parts := rapid.SliceOfN(rapid.SampledFrom([]string{"**", "*", "out", "*.[ch]", "a?", "[^x]y"}), 1, 4).Draw(t, "parts")
+			globs = append(globs, strings.Join(parts, "/"))
+		}
+		return globs
+	})
+	genWorkspace = rapid.SampledFrom([]mission.Workspace{
+		{Git: "./repo", Ref: "HEAD"},
+		{Git: "https://example.org/a.git", Ref: "release/1.2"},
+		{Git: "git@example.org:a.git", Ref: "0123456789abcdef0123456789abcdef01234567"},
+		{Path: "./files"},
+		{Path: "/srv/with space"},
+	})
+)
+
+func genMap(keys, values *rapid.Generator[string]) *rapid.Generator[map[string]string] {
+	return rapid.Map(rapid.MapOfN(keys, values, 0, 3), func(m map[string]string) map[string]string {
+		if len(m) == 0 {
+			return nil
+		}
+		return m
+	})
+}
+
+// written is the document a person would write for m, keys with default values
+// left out.
+func written(m mission.Mission) map[string]any {
+	metadata := map[string]any{"name": m.Name}
+	unlessEmpty(metadata, "labels", m.Labels)
+	workspace := map[string]any{}
+	for key, text := range map[string]string{"git": m.Spec.Workspace.Git, "path": m.Spec.Workspace.Path} {
+		if text != "" {
+			workspace[key] = text
+		}
+	}
+	if ref := m.Spec.Workspace.Ref; ref != "HEAD" && ref != "" {
+		workspace["ref"] = ref
+	}
+	var phases []any
+	for _, p := range m.Spec.Phases {
+		phases = append(phases, writtenPhase(p))
+	}
+	spec := map[string]any{"backend": m.Spec.Backend, "workspace": workspace, "phases": phases, "priority": m.Spec.Priority}
+	for key, d := range map[string]time.Duration{"turn": m.Spec.Turn, "maxWait": m.Spec.MaxWait} {
+		if d != 0 {
+			spec[key] = d.String()
+		}
+	}
+	return map[string]any{"apiVersion": "tidewait/v1", "kind": "Mission", "metadata": metadata, "spec": spec}
+}
+
+func writtenPhase(p mission.Phase) map[string]any {
+	resources := map[string]any{"cpus": fmt.Sprintf("%dm", p.Resources.CPUMilli)}
+	if p.Resources.CPUMilli%10 == 0 {
+		resources["cpus"] = float64(p.Resources.CPUMilli) / 1000
+	}
+	if p.Resources.MemoryMiB != 512 {
+		resources["memory"] = fmt.Sprintf("%dMi", p.Resources.MemoryMiB)
+	}
+	if p.Resources.DiskMiB != 1024 {
+		resources["disk"] = fmt.Sprintf("%dMi", p.Resources.DiskMiB)
+	}
+	requires := map[string]any{}
+	if p.Requires.Arch != "" {
+		requires["arch"] = p.Requires.Arch
+	}
+	unlessEmpty(requires, "labels", p.Requires.Labels)
+	phase := map[string]any{"name": p.Name, "resources": resources, "requires": requires, "run": p.Run}
+	unlessEmpty(phase, "env", p.Env)
+	if len(p.Collect) > 0 {
+		phase["collect"] = p.Collect
+	}
+	if p.Attempts != 1 {
+		phase["attempts"] = p.Attempts
+	}
+	return phase
+}
+
+func unlessEmpty(into map[string]any, key string, m map[string]string) {
+	if len(m) > 0 {
+		into[key] = m
+	}
+}
