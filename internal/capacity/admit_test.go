@@ -448,6 +448,23 @@ func TestCapacityRefusals(t *testing.T) {
 				ShortBy:  capacity.Resources{CPUMilli: 1000},
 			},
 		},
+		"an over-committed node takes nothing from the sum": {
+			[]capacity.Node{node("node-a", free(-2000, 4*gib, 0, 2)), node("node-b", free(2000, gib, 0, 2)), node("node-c", free(1000, gib, 0, 2))},
+			demand(asks(3000, 3*gib, 0, 3)),
+			capacity.CapacityRefusal{
+				Code: capacity.CodeFragmented,
+				Sentence: composed + "3 nodes have 3 CPUs, 6 GiB of memory and 6 slots free in sum, " +
+					"but the nearest, node-b, is short by 1 CPU, 2528 MiB of memory and 1 slot",
+				Counts: capacity.Counts{Full: 3},
+				Nodes: []capacity.NodeReason{
+					{NodeID: "node-b", Why: "short by 1 CPU, 2528 MiB of memory and 1 slot"},
+					{NodeID: "node-c", Why: "short by 2 CPUs, 2528 MiB of memory and 1 slot"},
+					{NodeID: "node-a", Why: "short by 5 CPUs and 1 slot"},
+				},
+				BestNode: "node-b",
+				ShortBy:  capacity.Resources{CPUMilli: 1000, MemoryMiB: 2528, Slots: 1},
+			},
+		},
 		"free in sum means nothing to a single machine": {
 			[]capacity.Node{node("node-a", free(1000, 8*gib, 9*gib, 2)), node("node-b", free(1000, 8*gib, 9*gib, 2))},
 			demand(),

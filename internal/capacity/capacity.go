@@ -34,7 +34,8 @@ func (r Resources) Fits(free Resources) bool {
 }
 
 // Demand is what a phase asks of one node. A composed phase is one demand: the
-// sum of its virtual machines, all or nothing.
+// sum of its virtual machines, all or nothing. CPUs, memory and slots must be
+// more than zero; a phase may ask for no disk.
 type Demand struct {
 	Backend string            `json:"backend"`
 	Arch    string            `json:"arch,omitempty"`   // empty: any
@@ -66,7 +67,8 @@ type Offer struct {
 	Overhead Resources `json:"overhead"`      // added to the demand for each virtual machine
 }
 
-// Node is one machine of the fleet at one moment.
+// Node is one machine of the fleet at one moment. IDs are unique in a fleet, in
+// whose order nothing depends. Free may be negative when a node was made smaller.
 type Node struct {
 	ID          string
 	State       NodeState
@@ -76,7 +78,7 @@ type Node struct {
 	Allocatable Resources // what an empty node can give
 	Free        Resources // what is not reserved now
 	Starting    int64     // virtual machines that are starting now
-	StartLimit  int64     // how many may start at once; 0: no limit
+	StartLimit  int64     // how many may start at once; 0: no limit; a larger composed phase starts alone
 }
 
 // Need returns what d takes from node n, the backend's overhead included.
@@ -150,9 +152,9 @@ type CapacityRefusal struct {
 	Code     Code         `json:"code"`
 	Sentence string       `json:"sentence"`
 	Counts   Counts       `json:"counts"`
-	Nodes    []NodeReason `json:"nodes,omitempty"` // at most [MaxNodeReasons], the nearest to fitting first
-	BestNode string       `json:"bestNode,omitempty"`
-	ShortBy  Resources    `json:"shortBy"` // what BestNode lacks; zero where nothing
+	Nodes    []NodeReason `json:"nodes,omitempty"`    // at most [MaxNodeReasons], the nearest to fitting first
+	BestNode string       `json:"bestNode,omitempty"` // the nearest to fitting of those that take work; may be none
+	ShortBy  Resources    `json:"shortBy"`            // what BestNode lacks; zero where nothing
 }
 
 func (r *CapacityRefusal) Error() string { return string(r.Code) + ": " + r.Sentence }

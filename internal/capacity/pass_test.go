@@ -42,7 +42,6 @@ func queue(demands ...capacity.Demand) []capacity.Waiting {
 }
 
 func TestPass(t *testing.T) {
-	// Beside one overhead of 160 MiB, node-a has 8032 MiB: room for cpus alone decides.
 	small := demand(asks(1000, gib, 0, 1))
 	wide := demand(asks(4000, gib, 0, 1))
 	impossible := demand(asks(64_000, gib, 0, 1))
@@ -62,6 +61,16 @@ func TestPass(t *testing.T) {
 			map[int64]outcome{
 				11: {node: "node-a"}, 12: {node: "node-a"}, 13: {code: capacity.CodeStartingLimit, position: 1},
 			},
+		},
+		"overhead is taken as well": {
+			[]capacity.Node{node("node-a", free(4000, 2*gib+160, 0, 4))},
+			queue(small, small),
+			map[int64]outcome{11: {node: "node-a"}, 12: {code: capacity.CodeMemory, position: 1}},
+		},
+		"every machine of a composed phase counts as starting": {
+			[]capacity.Node{node("node-a", starting(0, 3))},
+			queue(demand(asks(1000, gib, 0, 2)), demand(asks(1000, gib, 0, 2))),
+			map[int64]outcome{11: {node: "node-a"}, 12: {code: capacity.CodeStartingLimit, position: 1}},
 		},
 		"the node nearest to fitting the head is held, the others are not": {
 			[]capacity.Node{node("node-a", free(1000, 8*gib, 0, 4)), node("node-b", free(3000, 8*gib, 0, 4))},
@@ -219,8 +228,10 @@ func TestPassTellsLabelSetsApart(t *testing.T) {
 		demand(withLabels(map[string]string{"a": `1""b""2"`})),
 		demand(withLabels(map[string]string{"a": "1", "b": `2"`})),
 		demand(withLabels(map[string]string{"a": "1"})),
+		demand(withLabels(map[string]string{"b": "1"})),
 	))
 	require.Equal(t, map[int64]outcome{
 		11: {code: capacity.CodeLabelsUnmatched}, 12: {node: "node-a"}, 13: {node: "node-a"},
+		14: {code: capacity.CodeLabelsUnmatched},
 	}, outcomes(verdicts))
 }

@@ -36,11 +36,11 @@ func anyNode(t *rapid.T, id string) capacity.Node {
 	n := capacity.Node{
 		ID: id, State: states.Draw(t, "state"), Arch: archs.Draw(t, "arch"), Labels: zones.Draw(t, "labels"),
 		Backends:    map[string]capacity.Offer{},
-		Allocatable: anyResources(t, "allocatable", 1, 8),
+		Allocatable: anyResources(t, "allocatable", 2, 16),
 		Starting:    rapid.Int64Range(0, 2).Draw(t, "starting"),
-		StartLimit:  rapid.Int64Range(0, 3).Draw(t, "startLimit"),
+		StartLimit:  rapid.Int64Range(0, 6).Draw(t, "startLimit"),
 	}
-	n.Free = n.Allocatable.Sub(anyResources(t, "used", 0, 4))
+	n.Free = n.Allocatable.Sub(anyResources(t, "used", 0, 8))
 	for _, name := range []string{"microvm", "process"} {
 		if rapid.IntRange(0, 3).Draw(t, name) > 0 {
 			n.Backends[name] = capacity.Offer{
@@ -64,7 +64,7 @@ func anyFleet(t *rapid.T) []capacity.Node {
 }
 
 func anyDemand(t *rapid.T) capacity.Demand {
-	d := capacity.Demand{Backend: backends.Draw(t, "backend"), Resources: anyResources(t, "ask", 1, 5)}
+	d := capacity.Demand{Backend: backends.Draw(t, "backend"), Resources: anyResources(t, "ask", 1, rapid.Int64Range(2, 6).Draw(t, "largest"))}
 	d.Resources.DiskMiB--
 	if rapid.IntRange(0, 5).Draw(t, "invalid") == 0 {
 		d.Resources.CPUMilli = rapid.Int64Range(-1, 0).Draw(t, "cpus")
@@ -158,7 +158,7 @@ func TestCapabilityDependsOnTheFleetAlone(t *testing.T) {
 			if fleet[i].State == capacity.Retired {
 				continue
 			}
-			fleet[i].Free = anyResources(t, "free", -1, 8)
+			fleet[i].Free = anyResources(t, "free", -1, 16)
 			fleet[i].Starting = rapid.Int64Range(0, 4).Draw(t, "starting")
 			fleet[i].State = states.Draw(t, "state")
 		}
