@@ -1,0 +1,327 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"tidewait/internal/vm"
+)
+
+// Session is the host's end of the protocol. Its methods are called one after
+// another. A method that fails leaves the session unusable, but for Exec with
+// command_not_found.
+type Session struct {
+	conn  *Conn
+	hello Hello
+}
+
+// Open waits for the guest's HELLO.
+func Open(ctx context.Context, stream io.ReadWriteCloser) (*Session, error) {
+	s := &Session{conn: NewConn(stream)}
+	defer s.closeWith(ctx)()
+	kind, payload, err := s.conn.Read()
+	if err == nil {
+		err = s.expect(KindHello, kind, payload, &s.hello)
+	}
+	if err == nil && s.hello.Proto != Proto {
+		err = fmt.Errorf("the guest agent speaks protocol %d, this program %d; build the guest image again", s.hello.Proto, Proto)
+	}
+	if err != nil {
+		return nil, s.lost(ctx, "waiting for the guest agent", err)
+	}
+	return s, nil
+}
+
+// Hello is what the guest said of itself.
+func (s *Session) Hello() Hello { return s.hello }
+
+// Close ends the session without a word.
+func (s *Session) Close() error { return s.conn.Close() }
+
+// Init gives the guest its run, the time of the host and entropy.
+func (s *Session) Init(ctx context.Context, runID string) error {
+	defer s.closeWith(ctx)()
+	entropy := make([]byte, 64)
+	rand.Read(entropy) //nolint:errcheck // documented to never fail
+	err := s.conn.WriteJSON(KindInit, Init{RunID: runID, WallTime: time.Now(), Entropy: entropy})
+	if err != nil {
+		return s.lost(ctx, "greeting the guest agent", err)
+	}
+	return nil
+}
+
+// Put sends a tar stream to be unpacked in the workspace. It returns what the
+// guest unpacked, after the digest of what was sent.
+func (s *Session) Put(ctx context.Context, tar io.Reader) (vm.Manifest, error) {
+	defer s.closeWith(ctx)()
+	const doing = "putting files into the machine"
+	digest := sha256.New()
+	var answer struct {
+		kind    Kind
+		payload []byte
+		err     error
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		// The guest answers once: at the end, or early when it cannot go on.
+		answer.kind, answer.payload, answer.err = s.conn.Read()
+	}()
+	sendErr := s.sendTar(tar, digest, answered)
+	if src := new(sourceError); errors.As(sendErr, &src) {
+		s.conn.Close()
+		<-answered
+		if ctx.Err() != nil {
+			return vm.Manifest{}, s.lost(ctx, doing, src)
+		}
+		return vm.Manifest{}, &vm.Failure{Code: vm.InjectFailed, Message: fmt.Sprintf("the workspace could not be read while it was put into the machine: %v", src.err)}
+	}
+	<-answered
+	if answer.err != nil {
+		return vm.Manifest{}, s.lost(ctx, doing, errors.Join(sendErr, answer.err))
+	}
+	var m vm.Manifest
+	if err := s.expect(KindPutOK, answer.kind, answer.payload, &m); err != nil {
+		return vm.Manifest{}, s.lost(ctx, doing, err)
+	}
+	if want := hex.EncodeToString(digest.Sum(nil)); m.SHA256 != want {
+		return vm.Manifest{}, &vm.Failure{Code: vm.InjectFailed, Message: fmt.Sprintf("the machine received files with digest %.64q, but %s was sent", m.SHA256, want)}
+	}
+	return m, nil
+}
+
+// sourceError is a failure to read what is to be sent.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return e.err.Error() }
+
+func (s *Session) sendTar(tar io.Reader, digest hash.Hash, answered <-chan struct{}) error {
+	buf := make([]byte, ChunkSize)
+	for {
+		n, err := io.ReadFull(tar, buf)
+		if n > 0 {
+			digest.Write(buf[:n])
+			if err := s.conn.Write(KindPut, buf[:n]); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return s.conn.Write(KindPut)
+		}
+		if err != nil {
+			return &sourceError{err}
+		}
+		select {
+		case <-answered:
+			return nil
+		default:
+		}
+	}
+}
+
+// silence is how long a guest with a running command may say nothing; it sends
+// a BEAT every second. Counted in ticks, so that a host that was itself stopped
+// does not blame its guests.
+const (
+	silenceTick  = 5 * time.Second
+	silenceTicks = 12
+)
+
+// Exec runs a command and waits for its end. When ctx ends the command gets
+// TERM; when it has not ended after grace the session is closed. In both cases
+// the error is the cause of ctx.
+func (s *Session) Exec(ctx context.Context, e Exec, grace time.Duration, logs vm.LogSink) (vm.Exit, error) {
+	const doing = "running the command"
+	if ctx.Err() != nil {
+		return vm.Exit{}, s.lost(ctx, doing, nil)
+	}
+	var frames atomic.Int64
+	defer s.watchSilence(&frames)()
+	defer s.terminateWith(ctx, grace)()
+	if err := s.conn.WriteJSON(KindExec, e); err != nil {
+		return vm.Exit{}, s.lost(ctx, doing, err)
+	}
+	out := newLineSplitter("stdout", logs)
+	errs := newLineSplitter("stderr", logs)
+	for {
+		kind, payload, err := s.conn.Read()
+		if err != nil {
+			return vm.Exit{}, s.lost(ctx, doing, err)
+		}
+		frames.Add(1)
+		switch kind {
+		case KindBeat:
+		case KindLog:
+			if len(payload) == 0 || payload[0] < 1 || payload[0] > 2 {
+				return vm.Exit{}, s.lost(ctx, doing, fmt.Errorf("%w: LOG without a stream", ErrProtocol))
+			}
+			if payload[0] == 1 {
+				out.write(payload[1:])
+			} else {
+				errs.write(payload[1:])
+			}
+		default:
+			out.flush()
+			errs.flush()
+			var exit vm.Exit
+			if err := s.expect(KindExit, kind, payload, &exit); err != nil || ctx.Err() != nil {
+				return exit, s.lost(ctx, doing, err)
+			}
+			return exit, nil
+		}
+	}
+}
+
+// terminateWith asks the command to end when ctx does, and closes the session
+// a grace period later.
+func (s *Session) terminateWith(ctx context.Context, grace time.Duration) (stop func()) {
+	over := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		kill := time.AfterFunc(grace, func() { s.conn.Close() })
+		defer kill.Stop()
+		if s.conn.WriteJSON(KindSignal, Signal{Name: "TERM"}) != nil {
+			s.conn.Close()
+		}
+		<-over
+	})
+	return func() { unhook(); close(over) }
+}
+
+// watchSilence closes the session when no frame came for too long.
+func (s *Session) watchSilence(frames *atomic.Int64) (stop func()) {
+	over := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(silenceTick)
+		defer tick.Stop()
+		silent, last := 0, int64(0)
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+			}
+			now := frames.Load()
+			if now != last {
+				silent, last = 0, now
+				continue
+			}
+			if silent++; silent == silenceTicks {
+				s.conn.Close()
+				return
+			}
+		}
+	}()
+	return func() { close(over) }
+}
+
+// Get collects the changes since Put into w. What is in w is complete and
+// valid only when Get succeeds.
+func (s *Session) Get(ctx context.Context, patterns []string, limits vm.Limits, w io.Writer) (vm.Result, error) {
+	defer s.closeWith(ctx)()
+	const doing = "collecting results"
+	if _, err := ParseGlobs(patterns); err != nil {
+		return vm.Result{}, &vm.Failure{Code: vm.CollectFailed, Message: err.Error()}
+	}
+	get := Get{Patterns: patterns, Files: limits.Files, Bytes: limits.Bytes}
+	if err := s.conn.WriteJSON(KindGet, get); err != nil {
+		return vm.Result{}, s.lost(ctx, doing, err)
+	}
+	chunks := &tarChunks{conn: s.conn}
+	result, err := receiveTar(chunks, limits, w)
+	if err == nil {
+		err = s.receiveEnd(chunks, limits, &result)
+	}
+	if err != nil {
+		return vm.Result{}, s.lost(ctx, doing, err)
+	}
+	return result, nil
+}
+
+func (s *Session) receiveEnd(chunks *tarChunks, limits vm.Limits, result *vm.Result) error {
+	kind, payload := chunks.kind, chunks.payload
+	for kind == KindDeleted {
+		var names []string
+		if err := Decode(kind, payload, &names); err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := CheckName(name); err != nil {
+				return collectFailed("the machine lists as deleted what it must not: %v", err)
+			}
+		}
+		if result.Deleted = append(result.Deleted, names...); len(result.Deleted) > maxDeleted {
+			return collectFailed("the machine lists more than %d deleted files", maxDeleted)
+		}
+		var err error
+		if kind, payload, err = s.conn.Read(); err != nil {
+			return err
+		}
+	}
+	var end TarEnd
+	if err := s.expect(KindTarEnd, kind, payload, &end); err != nil {
+		return err
+	}
+	if end.Manifest != result.Manifest || end.Deleted != len(result.Deleted) {
+		return collectFailed("the results did not arrive whole: the machine sent %d files, %d bytes, digest %.64q and %d deletions; %d, %d, %s and %d arrived",
+			end.Files, end.Bytes, end.SHA256, end.Deleted, result.Files, result.Bytes, result.SHA256, len(result.Deleted))
+	}
+	slices.Sort(result.Deleted)
+	return nil
+}
+
+// Bye tells the guest that it is no longer needed, and closes the session.
+func (s *Session) Bye() error {
+	return errors.Join(s.conn.Write(KindBye), s.conn.Close())
+}
+
+// expect decodes the payload of a frame of the wanted kind, and makes an error
+// of any other.
+func (s *Session) expect(want, kind Kind, payload []byte, v any) error {
+	switch kind {
+	case want:
+		return Decode(kind, payload, v)
+	case KindFail:
+		var f Fail
+		if err := Decode(kind, payload, &f); err != nil {
+			return err
+		}
+		return &vm.Failure{Code: f.Code, Message: string(bytes.ToValidUTF8([]byte(f.Message), []byte("?")))}
+	default:
+		return fmt.Errorf("%w: %s came where %s was due", ErrProtocol, kind, want)
+	}
+}
+
+// closeWith closes the session when ctx ends before stop is called, which ends
+// every read and write.
+func (s *Session) closeWith(ctx context.Context) (stop func()) {
+	unhook := context.AfterFunc(ctx, func() { s.conn.Close() })
+	return func() { unhook() }
+}
+
+// lost explains err: the end of ctx, a failure of the step, or a machine that
+// is gone.
+func (s *Session) lost(ctx context.Context, doing string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
+	}
+	if f := new(vm.Failure); errors.As(err, &f) {
+		return f
+	}
+	if w := new(sinkError); errors.As(err, &w) {
+		return fmt.Errorf("%s: %w", doing, w.err)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errConnectionEnded
+	}
+	return &vm.Failure{Code: vm.MachineDied, Message: fmt.Sprintf("the machine was lost while %s: %v", doing, err)}
+}

@@ -1,0 +1,202 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits are what a cgroup grants.
+type Limits struct {
+	CPUMilli  int64 // thousandths of a CPU
+	MemoryMiB int64
+	Pids      int64
+}
+
+// ErrNoCgroups is matched by the error of NewCgroup when this program may not
+// make any.
+var ErrNoCgroups = errors.New("no writable cgroup with the controllers cpu, memory and pids")
+
+// Cgroup is a group of processes with limits. The nil Cgroup has none.
+type Cgroup struct {
+	v2     bool
+	groups map[string]string // directory by controller; with version 2 one, under ""
+}
+
+const (
+	cgroupRoot = "/sys/fs/cgroup"
+	cgroupName = "tidewait"
+	cpuPeriod  = 100_000 // microseconds
+)
+
+// NewCgroup makes a group of version 2, or one of version 1 in each controller.
+func NewCgroup(name string, l Limits) (*Cgroup, error) {
+	var fsType unix.Statfs_t
+	if err := unix.Statfs(cgroupRoot, &fsType); err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrNoCgroups, err)
+	}
+	if fsType.Type == unix.CGROUP2_SUPER_MAGIC {
+		return newV2(name, l)
+	}
+	return newV1(name, l)
+}
+
+// newV2 makes a group below this program's own, or below the root.
+func newV2(name string, l Limits) (*Cgroup, error) {
+	var failed []error
+	for _, base := range []string{filepath.Join(cgroupRoot, ownCgroup()), cgroupRoot} {
+		dir, err := makeV2(base, name)
+		if err == nil {
+			c := &Cgroup{v2: true, groups: map[string]string{"": dir}}
+			err = c.set("", map[string]string{
+				"cpu.max":    fmt.Sprintf("%d %d", quota(l.CPUMilli), cpuPeriod),
+				"memory.max": strconv.FormatInt(l.MemoryMiB<<20, 10),
+				"pids.max":   strconv.FormatInt(l.Pids, 10),
+			})
+			if err == nil {
+				return c, nil
+			}
+			err = errors.Join(err, c.Remove())
+		}
+		failed = append(failed, err)
+	}
+	return nil, fmt.Errorf("%w: %w", ErrNoCgroups, errors.Join(failed...))
+}
+
+func makeV2(base, name string) (string, error) {
+	parent := filepath.Join(base, cgroupName)
+	if err := os.Mkdir(parent, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	for _, dir := range []string{base, parent} {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+cpu +memory +pids"), 0); err != nil {
+			return "", err
+		}
+	}
+	dir := filepath.Join(parent, name)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return dir, nil
+}
+
+// ownCgroup is the path of this program's group of version 2.
+func ownCgroup() string {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "/"
+	}
+	for line := range strings.Lines(string(b)) {
+		if path, ok := strings.CutPrefix(line, "0::"); ok {
+			return strings.TrimSpace(path)
+		}
+	}
+	return "/"
+}
+
+func newV1(name string, l Limits) (*Cgroup, error) {
+	c := &Cgroup{groups: map[string]string{}}
+	for controller, values := range map[string]map[string]string{
+		"cpu": {
+			"cpu.cfs_period_us": strconv.Itoa(cpuPeriod),
+			"cpu.cfs_quota_us":  strconv.FormatInt(quota(l.CPUMilli), 10),
+		},
+		"memory": {"memory.limit_in_bytes": strconv.FormatInt(l.MemoryMiB<<20, 10)},
+		"pids":   {"pids.max": strconv.FormatInt(l.Pids, 10)},
+	} {
+		dir := filepath.Join(cgroupRoot, controller, cgroupName, name)
+		err := os.MkdirAll(dir, 0o755)
+		if err == nil {
+			c.groups[controller] = dir
+			err = c.set(controller, values)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoCgroups, errors.Join(err, c.Remove()))
+		}
+	}
+	return c, nil
+}
+
+func quota(milli int64) int64 { return max(milli*cpuPeriod/1000, 1000) }
+
+func (c *Cgroup) set(controller string, values map[string]string) error {
+	for file, value := range values {
+		if err := os.WriteFile(filepath.Join(c.groups[controller], file), []byte(value), 0); err != nil {
+			return fmt.Errorf("set %s to %s: %w", file, value, err)
+		}
+	}
+	return nil
+}
+
+// Add puts a process into the group.
+func (c *Cgroup) Add(p *Process) error {
+	for _, dir := range c.dirs() {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(p.PID())), 0); err != nil {
+			return fmt.Errorf("put process %d into its cgroup: %w", p.PID(), err)
+		}
+	}
+	return nil
+}
+
+// OOMKills counts the processes of the group that were killed because memory
+// ran out.
+func (c *Cgroup) OOMKills() int64 {
+	if c == nil {
+		return 0
+	}
+	file := filepath.Join(c.groups["memory"], "memory.oom_control")
+	if c.v2 {
+		file = filepath.Join(c.groups[""], "memory.events")
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// Remove removes the group, whose processes have been killed.
+func (c *Cgroup) Remove() error { return removeCgroups(c.dirs()) }
+
+func (c *Cgroup) dirs() []string {
+	if c == nil {
+		return nil
+	}
+	var dirs []string
+	for _, dir := range c.groups {
+		dirs = append(dirs, dir)
+	}
+	return dirs
+}
+
+// removeCgroups removes groups, and waits a moment for killed processes to
+// leave them.
+func removeCgroups(dirs []string) error {
+	deadline := time.Now().Add(killWait)
+	for _, dir := range dirs {
+		for {
+			err := unix.Rmdir(dir)
+			if err == nil || errors.Is(err, unix.ENOENT) {
+				break
+			}
+			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+				return fmt.Errorf("remove the cgroup %s: %w", dir, err)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+// Package host keeps the machines of a backend on a host: a directory and a
+// journal per run that outlive the program ([Runs]), processes that do not
+// ([Process]), and limits on them ([Cgroup]).
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Machine is what [Runs] keeps.
+type Machine interface {
+	// Kill ends the machine and everything it holds outside its run's
+	// directory. It may be called more than once.
+	Kill() error
+}
+
+// Runs holds the machines of one backend by run. It is safe for concurrent use.
+// A directory belongs to one program at a time.
+type Runs[M Machine] struct {
+	root string
+
+	mu    sync.Mutex
+	slots map[string]*slot[M]
+}
+
+// slot is a run whose machine is being made, or has been.
+type slot[M Machine] struct {
+	cancel context.CancelCauseFunc
+	ready  chan struct{} // closed when machine or err is set
+	m      M
+	err    error
+}
+
+// OpenRuns uses root, and makes it when it is not there.
+func OpenRuns[M Machine](root string) (*Runs[M], error) {
+	if root == "" {
+		return nil, errors.New("machines need a directory for their runs")
+	}
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(root, "runs"), 0o711); err != nil {
+		return nil, fmt.Errorf("make the directory of runs: %w", err)
+	}
+	return &Runs[M]{root: root, slots: map[string]*slot[M]{}}, nil
+}
+
+// Root is the directory; what is not of one run may be kept in it.
+func (r *Runs[M]) Root() string { return r.root }
+
+// errDestroyed is why the making of a machine ends when its run is destroyed.
+var errDestroyed = errors.New("the run was destroyed")
+
+// Create returns the machine of a run, and makes it with start when there is
+// none. When start fails nothing of the run is left. What an earlier program
+// left of the run is removed first.
+func (r *Runs[M]) Create(ctx context.Context, runID string, start func(context.Context, *Run) (M, error)) (M, error) {
+	var none M
+	if runID == "" || len(runID) > 512 {
+		return none, fmt.Errorf("a run id of %d bytes cannot be used; 1 to 512 are allowed", len(runID))
+	}
+	r.mu.Lock()
+	if s, ok := r.slots[runID]; ok {
+		r.mu.Unlock()
+		select {
+		case <-s.ready:
+			return s.m, s.err
+		case <-ctx.Done():
+			return none, fmt.Errorf("wait for the machine of run %s: %w", runID, context.Cause(ctx))
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &slot[M]{cancel: cancel, ready: make(chan struct{})}
+	r.slots[runID] = s
+	r.mu.Unlock()
+
+	s.m, s.err = r.make(ctx, runID, start)
+	if s.err != nil {
+		r.mu.Lock()
+		delete(r.slots, runID)
+		r.mu.Unlock()
+	}
+	close(s.ready)
+	return s.m, s.err
+}
+
+func (r *Runs[M]) make(ctx context.Context, runID string, start func(context.Context, *Run) (M, error)) (M, error) {
+	var none M
+	if err := r.remove(ctx, runID); err != nil {
+		return none, err
+	}
+	run := &Run{ID: runID, Dir: r.dir(runID)}
+	if err := run.create(); err != nil {
+		return none, errors.Join(err, os.RemoveAll(run.Dir))
+	}
+	m, err := start(ctx, run)
+	if err != nil {
+		return none, errors.Join(err, os.RemoveAll(run.Dir))
+	}
+	return m, nil
+}
+
+// Destroy ends the machine of a run, whoever started it, and removes its
+// directory. A run that is not there is success.
+func (r *Runs[M]) Destroy(ctx context.Context, runID string) error {
+	r.mu.Lock()
+	s, ok := r.slots[runID]
+	r.mu.Unlock()
+	if ok {
+		s.cancel(errDestroyed)
+		<-s.ready
+		if s.err == nil {
+			if err := s.m.Kill(); err != nil {
+				return fmt.Errorf("destroy run %s: %w", runID, err)
+			}
+		}
+	}
+	if err := r.remove(ctx, runID); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if r.slots[runID] == s {
+		delete(r.slots, runID)
+	}
+	r.mu.Unlock()
+	return nil
+}
+
+// List names the runs that left anything behind, sorted.
+func (r *Runs[M]) List() ([]string, error) {
+	journals, err := filepath.Glob(filepath.Join(r.root, "runs", "*", journalName))
+	if err != nil {
+		return nil, err
+	}
+	ids := []string{}
+	for _, j := range journals {
+		run, err := readRun(filepath.Dir(j))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // destroyed meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list the runs: %w", err)
+		}
+		ids = append(ids, run.ID)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// remove ends what the journal of a run names, and removes its directory.
+func (r *Runs[M]) remove(ctx context.Context, runID string) error {
+	dir := r.dir(runID)
+	run, err := readRun(dir)
+	if err == nil {
+		err = run.kill(ctx)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err == nil {
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("destroy run %s: %w", runID, err)
+	}
+	return nil
+}
+
+// dir is where a run lives: a readable part of its id and a digest of all of it.
+func (r *Runs[M]) dir(runID string) string {
+	plain := strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-':
+			return c
+		}
+		return '_'
+	}, runID)
+	sum := sha256.Sum256([]byte(runID))
+	return filepath.Join(r.root, "runs", plain[:min(len(plain), 40)]+"."+hex.EncodeToString(sum[:6]))
+}
+
+const journalName = "journal.json"
+
+// Run is the journal of one run. It is written before a process is started, and
+// again when its id is known.
+type Run struct {
+	ID         string   `json:"runID"`
+	Dir        string   `json:"-"`
+	PID        int      `json:"pid,omitempty"`
+	StartTicks uint64   `json:"startTicks,omitempty"` // of the process, since boot; tells a reused id
+	BootID     string   `json:"bootID,omitempty"`     // of the host
+	Cgroups    []string `json:"cgroups,omitempty"`
+}
+
+func (r *Run) create() error {
+	if err := os.Mkdir(r.Dir, 0o711); err != nil {
+		return fmt.Errorf("make the directory of run %s: %w", r.ID, err)
+	}
+	return r.write()
+}
+
+// Record journals the cgroups of the run and, once there is one, its process.
+func (r *Run) Record(c *Cgroup, p *Process) error {
+	r.Cgroups = c.dirs()
+	if p != nil {
+		ticks, err := startTicks(p.PID())
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		r.PID, r.StartTicks, r.BootID = p.PID(), ticks, bootID()
+	}
+	return r.write()
+}
+
+func (r *Run) write() error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(r.Dir, journalName)
+	if err := os.WriteFile(name+".new", b, 0o600); err != nil {
+		return fmt.Errorf("write the journal of run %s: %w", r.ID, err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		return fmt.Errorf("write the journal of run %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+func readRun(dir string) (*Run, error) {
+	b, err := os.ReadFile(filepath.Join(dir, journalName))
+	if err != nil {
+		return nil, err
+	}
+	run := &Run{Dir: dir}
+	if err := json.Unmarshal(b, run); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, journalName), err)
+	}
+	return run, nil
+}
+
+// kill ends the process of a run that another program started, unless its id
+// belongs to another process by now.
+func (r *Run) kill(ctx context.Context) error {
+	if r.PID != 0 && r.BootID == bootID() {
+		if err := killOther(ctx, r.PID, r.StartTicks); err != nil {
+			return err
+		}
+	}
+	return removeCgroups(r.Cgroups)
+}
+
+// Name is unique among runs and fit for a file name.
+func (r *Run) Name() string { return filepath.Base(r.Dir) }

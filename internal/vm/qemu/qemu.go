@@ -1,0 +1,193 @@
+// Package qemu runs each machine as a QEMU virtual machine: the backend
+// "microvm". It uses KVM where a guest really boots with it, and QEMU's own
+// translation (TCG) elsewhere.
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"sync"
+	"time"
+
+	"tidewait/internal/capacity"
+	"tidewait/internal/vm"
+	"tidewait/internal/vm/host"
+	"tidewait/internal/vm/image"
+)
+
+// Name is the backend's name in mission documents.
+const Name = "microvm"
+
+// Ways of running a guest's instructions.
+const (
+	AccelAuto = "auto" // KVM when a guest boots with it, otherwise TCG
+	AccelKVM  = "kvm"
+	AccelTCG  = "tcg"
+)
+
+// Memory of a machine beyond its guest's, in MiB, by accelerator.
+const (
+	overheadTCG = 160
+	overheadKVM = 32
+)
+
+// minMemory is the least memory a guest boots with, in MiB.
+const minMemory = 96
+
+// bootAttempts is how often a guest is booted on the microvm machine before the
+// slower, dependable q35 is tried.
+const bootAttempts = 3
+
+// Options configure a Backend. Zero values have defaults.
+type Options struct {
+	QEMU        string        // program; default: qemu-system-x86_64 on PATH
+	Image       image.Image   // what guests boot; required
+	RunDir      string        // for this backend alone; required
+	Accel       string        // AccelAuto (default), AccelKVM or AccelTCG
+	BootTimeout time.Duration // of one attempt; default 20 s
+	StepTimeout time.Duration // of Inject and of Collect; default 10 min
+	KillGrace   time.Duration // between TERM and the end of the machine; default 10 s
+	RunUser     string        // whom QEMU runs as when this program is root; default nobody
+	Logger      *slog.Logger  // default: none
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.QEMU, "qemu-system-x86_64")
+	setDefault(&o.Accel, AccelAuto)
+	setDefault(&o.BootTimeout, 20*time.Second)
+	setDefault(&o.StepTimeout, 10*time.Minute)
+	setDefault(&o.KillGrace, 10*time.Second)
+	setDefault(&o.RunUser, "nobody")
+	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
+	return o
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Backend implements [vm.Backend].
+type Backend struct {
+	opts Options
+	user *host.User // nil: the user of this program
+	runs *host.Runs[*machine]
+
+	disks sync.Mutex // held while a template disk is made
+
+	accelMu sync.Mutex
+	accel   string // the accelerator auto means; empty until found out
+	whyTCG  string // why it is not KVM
+}
+
+var _ vm.Backend = (*Backend)(nil)
+
+// New returns a Backend. It does not look for QEMU: Probe says whether guests boot.
+func New(o Options) (*Backend, error) {
+	o = o.withDefaults()
+	switch o.Accel {
+	case AccelAuto, AccelKVM, AccelTCG:
+	default:
+		return nil, fmt.Errorf("the accelerator %q is not known; use %s, %s or %s", o.Accel, AccelAuto, AccelKVM, AccelTCG)
+	}
+	if o.Image.Kernel == "" || o.Image.Initrd == "" {
+		return nil, errors.New("the microvm backend needs a guest image")
+	}
+	runs, err := host.OpenRuns[*machine](o.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	user, err := host.Unprivileged(o.RunUser)
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{opts: o, runs: runs, user: user}, nil
+}
+
+// Name implements [vm.Backend].
+func (b *Backend) Name() string { return Name }
+
+// Create implements [vm.Backend].
+func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
+	if s.MemoryMiB < minMemory {
+		return nil, fmt.Errorf("a microVM of %d MiB cannot boot; the least is %d MiB", s.MemoryMiB, minMemory)
+	}
+	m, err := b.runs.Create(ctx, s.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
+		accel, err := b.accelerator(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return b.boot(ctx, run, s, accel)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// List implements [vm.Backend].
+func (b *Backend) List(context.Context) ([]string, error) { return b.runs.List() }
+
+// Destroy implements [vm.Backend].
+func (b *Backend) Destroy(ctx context.Context, runID string) error {
+	return b.runs.Destroy(ctx, runID)
+}
+
+// Probe implements [vm.Backend]: it boots a guest and runs uname -r in it.
+func (b *Backend) Probe(ctx context.Context) vm.Report {
+	began := time.Now()
+	report := vm.Report{Enforced: true}
+	info, err := b.probe(ctx)
+	report.Took = time.Since(began)
+	if err != nil {
+		report.Why = err.Error()
+		return report
+	}
+	report.OK, report.Info = true, info
+	report.Overhead = capacity.Resources{MemoryMiB: overheadTCG}
+	if info.Accel == AccelKVM {
+		report.Overhead.MemoryMiB = overheadKVM
+	}
+	b.accelMu.Lock()
+	report.Why = b.whyTCG
+	b.accelMu.Unlock()
+	return report
+}
+
+func (b *Backend) probe(ctx context.Context) (info vm.Info, err error) {
+	if _, err := exec.LookPath(b.opts.QEMU); err != nil {
+		return info, fmt.Errorf("QEMU is missing (%w); install the Debian package qemu-system-x86", err)
+	}
+	spec := vm.Spec{RunID: probeRun, CPUMilli: 1000, MemoryMiB: 128, DiskMiB: 16}
+	defer func() {
+		err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx), probeRun))
+	}()
+	m, err := b.Create(ctx, spec)
+	if err != nil {
+		return info, err
+	}
+	info = m.Info()
+	return info, checkUname(ctx, m)
+}
+
+const probeRun = "probe"
+
+// checkUname runs uname -r and compares it with what the agent said.
+func checkUname(ctx context.Context, m vm.VM) error {
+	var release string
+	exit, err := m.Run(ctx, vm.Command{Argv: []string{"uname", "-r"}}, func(_ string, line []byte) {
+		release += string(line)
+	})
+	if err != nil {
+		return err
+	}
+	if exit != (vm.Exit{}) || release != m.Info().Kernel {
+		return fmt.Errorf("the guest booted, but uname -r ended with %+v and said %q where %q was expected", exit, release, m.Info().Kernel)
+	}
+	return nil
+}

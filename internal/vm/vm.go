@@ -1,0 +1,129 @@
+// Package vm defines how a phase's command is run on a node: a [Backend]
+// creates a machine, and the machine takes files in, runs one command, gives
+// the changed files back and is destroyed. Package qemu runs real virtual
+// machines, package process runs Linux namespaces without one.
+package vm
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"tidewait/internal/capacity"
+)
+
+// Backend is one way of running machines. It is safe for concurrent use.
+type Backend interface {
+	// Name is the backend's name in mission documents: "microvm" or "process".
+	Name() string
+	// Probe boots or spawns something real and reports what it got.
+	Probe(ctx context.Context) Report
+	// Create starts the machine of a run. It is idempotent by Spec.RunID: a
+	// second call never starts a second machine. When it fails, nothing is left.
+	Create(ctx context.Context, s Spec) (VM, error)
+	// List names the runs of every machine this backend left on the host,
+	// including those of an agent that died.
+	List(ctx context.Context) ([]string, error)
+	// Destroy ends the machine of a run and removes its files. A run that is
+	// not there is success.
+	Destroy(ctx context.Context, runID string) error
+}
+
+// VM is one running machine. Its methods are called one after another.
+type VM interface {
+	// Inject unpacks a tar stream into the machine's empty workspace.
+	Inject(ctx context.Context, tar io.Reader) (Manifest, error)
+	// Run executes one command in the workspace and waits for its end. When ctx
+	// ends the command gets TERM, a grace period, then the machine is killed.
+	Run(ctx context.Context, c Command, logs LogSink) (Exit, error)
+	// Collect writes the files that changed since Inject as a tar stream.
+	// patterns are slash-separated globs with **; none means every change.
+	Collect(ctx context.Context, patterns []string, limits Limits, w io.Writer) (Result, error)
+	// Info says what the machine is.
+	Info() Info
+}
+
+// Spec is the machine to create.
+type Spec struct {
+	RunID     string
+	CPUMilli  int64 // thousandths of a CPU; virtual CPUs are rounded up
+	MemoryMiB int64
+	DiskMiB   int64 // size of the scratch disk the workspace lives on
+}
+
+// Command is what to run in a machine.
+type Command struct {
+	Argv []string
+	Env  map[string]string
+}
+
+// Exit is how a command ended. Exactly one of Code (when Signal is empty) and
+// Signal says so.
+type Exit struct {
+	Code   int    `json:"code"`
+	Signal string `json:"signal,omitempty"` // such as "SIGSEGV"
+	OOM    bool   `json:"oom,omitempty"`    // killed because memory ran out
+}
+
+// LogSink receives output. stream is "stdout" or "stderr"; line has no newline.
+type LogSink func(stream string, line []byte)
+
+// Manifest is what a tar stream held.
+type Manifest struct {
+	Files  int    `json:"files"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"` // of the tar stream, hex
+}
+
+// Result is a collected tar stream: changed files in the stream, deleted paths
+// beside it.
+type Result struct {
+	Manifest
+	Deleted []string `json:"deleted,omitempty"` // slash-separated, relative, sorted
+}
+
+// Limits bound what a machine may give back.
+type Limits struct {
+	Files int
+	Bytes int64
+}
+
+// Info says what a machine really is.
+type Info struct {
+	Accel  string `json:"accel"`  // "kvm", "tcg" or "none"
+	Kernel string `json:"kernel"` // the kernel the command saw, as uname -r
+	// Isolation says in words what stands between the command and the host.
+	Isolation string `json:"isolation"`
+}
+
+// Report is what a probe found.
+type Report struct {
+	OK       bool               `json:"ok"`
+	Why      string             `json:"why,omitempty"` // why not, or what is weaker than asked
+	Info     Info               `json:"info"`
+	Enforced bool               `json:"enforced"` // CPU, memory and disk limits are really enforced
+	Overhead capacity.Resources `json:"overhead"` // per machine, beyond its Spec
+	Took     time.Duration      `json:"took"`     // nanoseconds from start to answer
+}
+
+// FailureCode says why a step of a machine failed, for code to decide on.
+type FailureCode string
+
+// The closed list of failure codes.
+const (
+	BootFailed      FailureCode = "boot_failed"       // the machine did not answer in time, after retries
+	MachineDied     FailureCode = "machine_died"      // it answered once, then was gone
+	CommandNotFound FailureCode = "command_not_found" // argv[0] does not exist or is not executable
+	InjectFailed    FailureCode = "inject_failed"     // files did not arrive whole
+	CollectFailed   FailureCode = "collect_failed"    // results did not arrive whole, or break a rule
+	ResultsTooLarge FailureCode = "results_too_large" // more than Limits allow
+	StepTimeout     FailureCode = "step_timeout"      // a step outlived its own deadline
+)
+
+// Failure is the error of a machine's step. Message is one sentence for people.
+type Failure struct {
+	Code    FailureCode
+	Message string
+}
+
+func (f *Failure) Error() string { return f.Message }
