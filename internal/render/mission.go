@@ -1,0 +1,253 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+
+	"tidewait/internal/api"
+)
+
+// Missions returns a table, in the order given.
+func (o Options) Missions(missions []api.Mission) string {
+	if len(missions) == 0 {
+		return "no missions\n"
+	}
+	rows := make([][]cell, len(missions))
+	for i, m := range missions {
+		started := dash
+		if m.StartedAt != nil {
+			started = text(o.moment(*m.StartedAt))
+		}
+		rows[i] = []cell{
+			text(m.Name),
+			statusCell(m.Status),
+			text(fmt.Sprint(m.Launch)),
+			text(m.Backend),
+			text(fmt.Sprintf("%d/%d", m.PhasesDone, m.Phases)),
+			started,
+			textOrDash(o.missionNow(m)),
+		}
+	}
+	return o.table([]string{"MISSION", "STATUS", "LAUNCH", "BACKEND", "PHASES", "STARTED", "NOW"}, rows)
+}
+
+// missionNow says in one line what a mission does, or why it ended.
+func (o Options) missionNow(m api.Mission) string {
+	switch {
+	case m.Wait != nil:
+		return fmt.Sprintf("%q %s, %s: %s", m.Current, waitingFor(*m.Wait), o.elapsed(*m.Wait), o.why(*m.Wait))
+	case m.Failure != "":
+		return failure(m.FailureCode, m.Failure)
+	case m.Current != "":
+		return fmt.Sprintf("%q", m.Current)
+	}
+	return ""
+}
+
+func failure(code, sentence string) string {
+	if code == "" || sentence == "" {
+		return code + sentence
+	}
+	return code + ": " + sentence
+}
+
+// Mission returns one launch of a mission, whole.
+func (o Options) Mission(m api.MissionDetail) string {
+	var out strings.Builder
+	out.WriteString(o.missionHead(m))
+	for _, p := range m.PhaseList {
+		out.WriteString("\n" + o.Phase(m.Name, p))
+	}
+	return out.String()
+}
+
+// Progress returns a launch in the few lines that matter while it runs: one per
+// phase, and the whole wait of a phase that waits.
+func (o Options) Progress(m api.MissionDetail) string {
+	out := o.missionTitle(m)
+	for _, p := range m.PhaseList {
+		out += o.phaseTitle(m.Name, p)
+		if p.Wait != nil {
+			out += o.waitFields(*p.Wait)
+		}
+		if p.Failure != "" {
+			out += o.field("failed", failure(p.FailureCode, p.Failure))
+		}
+	}
+	return out
+}
+
+func (o Options) missionTitle(m api.MissionDetail) string {
+	parts := []string{o.paint(bold, "mission "+Clean(m.Name)), o.status(m.Status)}
+	if m.Launch > 0 {
+		parts = append(parts, fmt.Sprintf("launch %d", m.Launch))
+	}
+	if m.StartedAt != nil {
+		parts = append(parts, o.span(*m.StartedAt, m.EndedAt))
+	}
+	return strings.Join(parts, "   ") + "\n"
+}
+
+func (o Options) missionHead(m api.MissionDetail) string {
+	out := o.missionTitle(m)
+	add := func(label, text string) {
+		if text != "" {
+			out += o.field(label, text)
+		}
+	}
+	add(failureLabel(m.Status), failure(m.FailureCode, m.Failure))
+	add("backend", m.Backend)
+	add("by", m.Actor)
+	add("gateway", m.Gateway)
+	if m.Branch != "" {
+		text := m.Branch
+		if m.BaseCommit != "" {
+			text += " from " + short(m.BaseCommit)
+		}
+		add("branch", text)
+	}
+	add("node", m.TargetNode)
+	return out
+}
+
+// failureLabel introduces the sentence about a mission that did not succeed.
+func failureLabel(status string) string {
+	if status == "draft" || status == "cancelled" {
+		return "why"
+	}
+	return "failed"
+}
+
+// short cuts a commit to what people quote.
+func short(commit string) string {
+	if len(commit) <= 12 {
+		return commit
+	}
+	return commit[:12]
+}
+
+// Phase returns one phase of a mission: its title, what it waits for, what it
+// waited for and its runs.
+func (o Options) Phase(mission string, p api.Phase) string {
+	out := o.phaseTitle(mission, p)
+	if p.Wait != nil {
+		out += o.waitFields(*p.Wait)
+	}
+	if p.Failure != "" {
+		out += o.field(failureLabel(p.Status), failure(p.FailureCode, p.Failure))
+	}
+	for _, w := range p.Waits {
+		out += o.field("waited", o.pastWait(w))
+	}
+	for _, r := range p.Runs {
+		out += o.field("run", o.run(r, p.Failure))
+	}
+	if p.Commit != "" {
+		out += o.field("commit", short(p.Commit))
+	}
+	return out
+}
+
+func (o Options) phaseTitle(mission string, p api.Phase) string {
+	name := o.paint(bold, fmt.Sprintf("phase %d %q of mission %s", p.Ordinal, p.Name, Clean(mission)))
+	parts := []string{name}
+	status := o.status(p.Status)
+	switch {
+	case p.Wait != nil:
+		parts = append(parts, status+" · "+o.paint(yellow, waitingFor(*p.Wait)), o.elapsed(*p.Wait))
+	case p.Status == "running" && p.Step != "":
+		parts = append(parts, status+" · "+Clean(p.Step))
+	default:
+		parts = append(parts, status)
+	}
+	if p.Wait == nil && p.StartedAt != nil {
+		parts = append(parts, o.span(*p.StartedAt, p.EndedAt))
+	}
+	if p.Node != "" && p.Wait == nil {
+		parts = append(parts, "on "+Clean(p.Node))
+	}
+	return strings.Join(parts, "   ") + "\n"
+}
+
+func (o Options) pastWait(w api.PastWait) string {
+	return fmt.Sprintf("%s for %s, %s; last reason %s: %s",
+		o.span(w.Since, &w.Ended), w.Kind, endedBy(w), w.Code, w.Reason)
+}
+
+func endedBy(w api.PastWait) string {
+	if w.WokenBy == "" {
+		return "then " + w.EndedBy
+	}
+	return "then " + w.EndedBy + ", woken by " + w.WokenBy
+}
+
+// run describes a run; its failure is left out where it is told already.
+func (o Options) run(r api.Run, told string) string {
+	parts := []string{
+		fmt.Sprintf("%s, attempt %d on %s: %s", r.ID, r.Attempt, r.Node, r.Status),
+	}
+	if r.EndedAt == nil && r.Step != "" {
+		parts[0] += " (" + r.Step + ")"
+	}
+	if outcome := RunOutcome(r); outcome != "" {
+		parts = append(parts, outcome)
+	}
+	if where := runWhere(r); where != "" {
+		parts = append(parts, where)
+	}
+	parts = append(parts, o.span(r.StartedAt, r.EndedAt))
+	if r.Failure != told {
+		parts = append(parts, failure(r.FailureCode, r.Failure))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// RunOutcome returns how a run's command ended: "exit 1", "killed by TERM", or
+// nothing while that is not known.
+func RunOutcome(r api.Run) string {
+	switch {
+	case r.Signal != "":
+		return "killed by " + r.Signal
+	case r.ExitCode != nil:
+		return fmt.Sprintf("exit %d", *r.ExitCode)
+	}
+	return ""
+}
+
+func runWhere(r api.Run) string {
+	var parts []string
+	for _, part := range []string{r.Accel, r.Isolation} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	if r.Kernel != "" {
+		parts = append(parts, "kernel "+r.Kernel)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Results returns the commits of a launch.
+func (o Options) Results(r api.Results) string {
+	head := "branch " + Clean(r.Branch)
+	if r.Base != "" {
+		head += " from " + short(Clean(r.Base))
+	}
+	if len(r.Commits) == 0 {
+		return o.paint(bold, head) + "\nno results yet\n"
+	}
+	rows := make([][]cell, len(r.Commits))
+	for i, c := range r.Commits {
+		rows[i] = []cell{
+			text(short(c.Commit)),
+			text(c.Phase),
+			text(c.Run),
+			text(fmt.Sprint(c.Files)),
+			text(fmt.Sprintf("+%d -%d", c.Insertions, c.Deletions)),
+			text(o.moment(c.When)),
+			text(c.Subject),
+		}
+	}
+	return o.paint(bold, head) + "\n" +
+		o.table([]string{"COMMIT", "PHASE", "RUN", "FILES", "LINES", "WHEN", "SUBJECT"}, rows)
+}

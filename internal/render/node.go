@@ -1,0 +1,171 @@
+package render
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"tidewait/internal/api"
+)
+
+// Nodes returns the fleet as a table.
+func (o Options) Nodes(list api.NodeList) string {
+	if len(list.Nodes) == 0 {
+		return "no nodes are registered\n"
+	}
+	rows := make([][]cell, len(list.Nodes))
+	for i, n := range list.Nodes {
+		rows[i] = []cell{
+			text(n.ID),
+			statusCell(n.State),
+			text(n.Arch),
+			text(cpus(n.Reserved.CPUMilli) + "/" + cpus(n.Total.CPUMilli)),
+			text(fmt.Sprintf("%d/%d MiB", n.Reserved.MemoryMiB, n.Total.MemoryMiB)),
+			text(fmt.Sprintf("%d/%d MiB", n.Reserved.DiskMiB, n.Total.DiskMiB)),
+			text(fmt.Sprintf("%d/%d", n.Reserved.Slots, n.Total.Slots)),
+			text(o.relative(n.Heartbeat)),
+			text(offers(n.Backends)),
+		}
+	}
+	return o.table([]string{"NODE", "STATE", "ARCH", "CPU", "MEMORY", "DISK", "SLOTS", "SEEN", "BACKENDS"}, rows)
+}
+
+// offers lists backends, those that do not work marked as such.
+func offers(backends map[string]api.Backend) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(backends)) {
+		b := backends[name]
+		switch {
+		case !b.OK:
+			name += " (unusable)"
+		case b.Accel != "":
+			name += " (" + b.Accel + ")"
+		}
+		parts = append(parts, name)
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Node returns everything about one node, the runs that hold it and, of waits,
+// those that name it.
+func (o Options) Node(n api.NodeDetail, waits []api.Wait) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s   %s   %s\n", o.paint(bold, "node "+Clean(n.ID)), o.status(n.State), "since "+o.moment(n.StateSince))
+	out.WriteString(o.nodeFields(n.Node))
+	if len(n.Runs) > 0 {
+		out.WriteString("\n" + o.nodeRuns(n.Runs))
+	}
+	if naming := waitsNaming(n.ID, waits); len(naming) > 0 {
+		out.WriteString("\n" + o.Waits(naming))
+	}
+	return out.String()
+}
+
+func (o Options) nodeFields(n api.Node) string {
+	var out strings.Builder
+	add := func(label, text string) { out.WriteString(o.field(label, text)) }
+	if why := n.StateReason; why != "" || n.StateActor != "" {
+		add("why", strings.TrimSpace(why+by(n.StateActor)))
+	}
+	if n.Deadline != nil {
+		add("stops", o.moment(*n.Deadline)+": phases that still run then are stopped")
+	}
+	add("arch", n.Arch)
+	if len(n.Labels) > 0 {
+		add("labels", labels(n.Labels))
+	}
+	free := n.Total.Sub(n.Reserved)
+	add("cpu", fmt.Sprintf("%s of %s reserved, %s free", cpus(n.Reserved.CPUMilli), cpus(n.Total.CPUMilli), cpus(free.CPUMilli)))
+	add("memory", reserved(n.Reserved.MemoryMiB, n.Total.MemoryMiB, " MiB"))
+	add("disk", reserved(n.Reserved.DiskMiB, n.Total.DiskMiB, " MiB"))
+	add("slots", reserved(n.Reserved.Slots, n.Total.Slots, ""))
+	if n.StartLimit > 0 {
+		add("starts", fmt.Sprintf("%d now, at most %d at once", n.Starting, n.StartLimit))
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Backends)) {
+		add("offers", name+": "+backend(n.Backends[name]))
+	}
+	add("seen", o.moment(n.Heartbeat))
+	add("joined", o.moment(n.Registered))
+	if n.Version != "" {
+		add("version", n.Version)
+	}
+	return out.String()
+}
+
+func by(actor string) string {
+	if actor == "" {
+		return ""
+	}
+	return " (by " + actor + ")"
+}
+
+func reserved(used, total int64, unit string) string {
+	return fmt.Sprintf("%d of %d%s reserved, %d free", used, total, unit, total-used)
+}
+
+func labels(m map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, k+"="+m[k])
+	}
+	return strings.Join(parts, ", ")
+}
+
+func backend(b api.Backend) string {
+	if !b.OK {
+		return "unusable: " + b.Why
+	}
+	var parts []string
+	for _, part := range []string{b.Accel, b.Isolation} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	if b.Kernel != "" {
+		parts = append(parts, "kernel "+b.Kernel)
+	}
+	if b.BootMs > 0 {
+		parts = append(parts, fmt.Sprintf("boots in %d ms", b.BootMs))
+	}
+	parts = append(parts, "overhead "+resources(b.Overhead))
+	if !b.Enforced {
+		parts = append(parts, "limits not enforced")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (o Options) nodeRuns(runs []api.NodeRun) string {
+	rows := make([][]cell, len(runs))
+	for i, r := range runs {
+		rows[i] = []cell{
+			text(r.ID),
+			text(r.Mission + "/" + r.Phase),
+			statusCell(r.Status),
+			text(r.Step),
+			text(o.moment(r.Since)),
+			text(o.moment(r.EndsBy)),
+			text(resources(r.Reserved)),
+		}
+	}
+	return o.table([]string{"RUN", "WHO", "STATUS", "STEP", "SINCE", "ENDS BY", "HOLDS"}, rows)
+}
+
+// waitsNaming returns the waits that name a node as one of their obstacles.
+func waitsNaming(node string, waits []api.Wait) []api.Wait {
+	var naming []api.Wait
+	for _, w := range waits {
+		named := w.BestNode == node || w.FreesNode == node
+		for _, n := range w.Nodes {
+			named = named || n.NodeID == node
+		}
+		if named {
+			naming = append(naming, w)
+		}
+	}
+	return naming
+}

@@ -1,0 +1,256 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+)
+
+// waitsFor says what each kind of wait waits for.
+var waitsFor = map[string]string{
+	"capacity":   "waiting for capacity",
+	"node":       "waiting for its node",
+	"gateway":    "waiting for the gateway",
+	"hold":       "waiting for release",
+	"observer":   "waiting for an observer",
+	"lattice":    "waiting for a host",
+	"backoff":    "backing off",
+	"dependency": "waiting for a dependency",
+}
+
+func waitingFor(w api.Wait) string { return cmp.Or(waitsFor[w.Kind], "waiting") }
+
+// elapsed returns how long w has lasted and what its bound is:
+// "41 min of 120 (fails 14:19:05Z)".
+func (o Options) elapsed(w api.Wait) string {
+	if w.Bound == nil {
+		return Duration(o.Now.Sub(w.Since)) + ", no bound"
+	}
+	return elapsedOf(o.Now.Sub(w.Since), w.Bound.Sub(w.Since)) + " (fails " + o.clock(*w.Bound) + ")"
+}
+
+// waitFields returns the lines under the header of what waits.
+func (o Options) waitFields(w api.Wait) string {
+	var out strings.Builder
+	add := func(label, text string) {
+		if text != "" {
+			out.WriteString(o.field(label, text))
+		}
+	}
+	add("why", w.Code+": "+w.Reason)
+	add("since", o.moment(w.Since))
+	add("need", need(w))
+	add("place", place(w))
+	add("nodes", nodes(w))
+	for _, n := range w.Nodes {
+		add("", n.NodeID+": "+n.Why)
+	}
+	add("frees", o.frees(w))
+	add("looked", o.looked(w))
+	return out.String()
+}
+
+func need(w api.Wait) string {
+	if w.Need == nil {
+		return ""
+	}
+	text := resources(*w.Need)
+	if w.ShortBy != nil && *w.ShortBy != (capacity.Resources{}) {
+		text += "; short by " + resources(*w.ShortBy)
+		if w.BestNode != "" {
+			text += " on " + w.BestNode
+		}
+	}
+	return text
+}
+
+func place(w api.Wait) string {
+	if w.Position == 0 {
+		return ""
+	}
+	text := ordinal(w.Position) + " in line"
+	if w.Pool != "" {
+		text += " for " + w.Pool
+	}
+	if len(w.Ahead) == 0 {
+		return text
+	}
+	text += ", behind " + strings.Join(w.Ahead, ", ")
+	if more := w.Position - 1 - len(w.Ahead); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// nodes counts the fleet by what stands in the way; the parts add up to it.
+func nodes(w api.Wait) string {
+	if w.Counts == nil {
+		return ""
+	}
+	c := *w.Counts
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		text string
+	}{
+		{c.Fit, "with room"},
+		{c.Full, "full"},
+		{c.Starting, "starting as many as it may"},
+		{c.Held, "held for the head of the line"},
+		{c.Cordoned, "cordoned"},
+		{c.Draining, "draining"},
+		{c.Lost, "lost"},
+		{c.Incapable, "cannot ever"},
+	} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.text))
+		}
+	}
+	text := fmt.Sprintf("%d known", c.Total())
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	return text
+}
+
+func (o Options) frees(w api.Wait) string {
+	if w.FreesAt == nil {
+		return ""
+	}
+	text := "earliest " + o.moment(*w.FreesAt)
+	if w.FreesNode != "" {
+		text += " if the run on " + w.FreesNode + " uses its whole turn"
+	}
+	return text
+}
+
+func (o Options) looked(w api.Wait) string {
+	var parts []string
+	if w.CheckedAt != nil {
+		text := o.moment(*w.CheckedAt)
+		if w.Attempts > 0 {
+			text += fmt.Sprintf(", attempt %d", w.Attempts)
+		}
+		parts = append(parts, text)
+	} else if w.Kind == "capacity" {
+		parts = append(parts, "not yet")
+	}
+	if w.NextCheck != nil {
+		parts = append(parts, "next by "+o.moment(*w.NextCheck))
+	}
+	if woken := wokenBy(w.WokenBy); woken != "" {
+		parts = append(parts, "woken by: "+woken)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// wakes lists what can wake a wait, in the order it is shown.
+var wakes = []string{"first", "timer", "event", "nudge"}
+
+func wokenBy(counts map[string]int) string {
+	names := slices.Clone(wakes)
+	for name := range counts {
+		if !slices.Contains(wakes, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names[len(wakes):])
+	var parts []string
+	for _, name := range names {
+		if n := counts[name]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", name, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// waitHeader names the columns of waitRow.
+var waitHeader = []string{"WHO", "KIND", "CODE", "SINCE", "WAITED", "NEXT LOOK", "PLACE", "REASON"}
+
+// waitRow is w in one line.
+func (o Options) waitRow(w api.Wait) []cell {
+	next, position := dash, dash
+	if w.NextCheck != nil {
+		next = text(o.relative(*w.NextCheck))
+	}
+	if w.Position > 0 {
+		position = text(strconv.Itoa(w.Position))
+	}
+	return []cell{
+		text(Waiter(w)),
+		text(w.Kind),
+		{Clean(w.Code), yellow},
+		text(o.clock(w.Since)),
+		text(o.elapsed(w)),
+		next,
+		position,
+		text(w.Reason),
+	}
+}
+
+// Waiter names what waits: "mission/phase", or the workflow where it is neither.
+func Waiter(w api.Wait) string {
+	if w.Mission == "" {
+		return w.WorkflowID
+	}
+	if w.Phase == "" {
+		return w.Mission
+	}
+	return w.Mission + "/" + w.Phase
+}
+
+// Waits returns one line per wait, in the order given.
+func (o Options) Waits(waits []api.Wait) string {
+	if len(waits) == 0 {
+		return "nothing waits\n"
+	}
+	rows := make([][]cell, len(waits))
+	for i, w := range waits {
+		rows[i] = o.waitRow(w)
+	}
+	return o.table(waitHeader, rows)
+}
+
+// WaitChanges returns a line for each wait that began, changed its code or its
+// place, or ended between two lists. A wait is the same wait while its workflow,
+// kind and start are the same.
+func (o Options) WaitChanges(before, after []api.Wait) []string {
+	type key struct {
+		workflow, kind string
+		since          int64
+	}
+	of := func(w api.Wait) key { return key{w.WorkflowID, w.Kind, w.Since.UnixNano()} }
+	old, current := map[key]api.Wait{}, map[key]bool{}
+	for _, w := range before {
+		old[of(w)] = w
+	}
+	var lines []string
+	add := func(w api.Wait, rest string) {
+		lines = append(lines, o.clock(o.Now)+"  "+Clean(Waiter(w)+" "+rest))
+	}
+	for _, w := range after {
+		current[of(w)] = true
+		was, known := old[of(w)]
+		switch {
+		case !known:
+			add(w, "is "+waitingFor(w)+", "+o.elapsed(w)+": "+o.why(w))
+		case was.Code != w.Code:
+			add(w, "is still "+waitingFor(w)+", "+o.elapsed(w)+", now: "+o.why(w))
+		case was.Position != w.Position:
+			add(w, "is still "+waitingFor(w)+", now "+place(w))
+		}
+	}
+	for _, w := range before {
+		if !current[of(w)] {
+			add(w, "waits no longer, after "+Duration(o.Now.Sub(w.Since)))
+		}
+	}
+	return lines
+}
+
+func (o Options) why(w api.Wait) string { return w.Code + ": " + w.Reason }
