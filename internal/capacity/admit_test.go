@@ -1,7 +1,6 @@
 package capacity_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -566,7 +565,7 @@ func TestReasonsAreBoundedAndCountsAreNot(t *testing.T) {
 	}
 	_, err := capacity.Admit(fleet, demand())
 	var got *capacity.CapacityRefusal
-	require.True(t, errors.As(err, &got))
+	require.ErrorAs(t, err, &got)
 	require.Equal(t, capacity.Counts{Full: 11}, got.Counts)
 	require.Len(t, got.Nodes, 8)
 	require.Equal(t, "a", got.Nodes[0].NodeID)

@@ -335,7 +335,7 @@ func TestInputsAreNotModified(t *testing.T) {
 		}
 		capacity.Pass(fleet, queue)
 		for _, w := range queue {
-			capacity.Capable(fleet, w.Demand)
+			_ = capacity.Capable(fleet, w.Demand)
 			_, _ = capacity.Admit(fleet, w.Demand)
 		}
 		require.Equal(t, fleetBefore, fleet)

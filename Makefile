@@ -1,0 +1,81 @@
+# Everything a person does with the source tree. `make` alone lists it.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --warn-undefined-variables
+
+BIN := $(CURDIR)/bin
+export PATH := $(BIN):$(PATH)
+
+# Tools are pinned, so that two machines agree on what is well-formed.
+TEMPORAL      := github.com/temporalio/cli/cmd/temporal@v1.5.1
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
+WORKFLOWCHECK := go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
+
+TEST_PACKAGES ?= ./...
+TEST_TIMEOUT  ?= 20m# of each package's tests
+TEST_FLAGS    ?=# such as -run TestPass, -count 20 or -v
+FUZZ_TIME     ?= 20s# of each fuzz target
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: deps
+deps: ## Install what is missing: Debian packages and the Temporal CLI
+	@build/packages qemu kernel mkfs busybox postgres git cc
+	@build/gotool $(BIN) $(TEMPORAL)
+
+.PHONY: build
+build: ## Build tidewait, tidewait-worker and the guest agent into bin/
+	go build -o $(BIN)/tidewait ./starter
+	go build -o $(BIN)/tidewait-worker ./worker
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(BIN)/tidewait-guest ./internal/vm/guestagent
+
+.PHONY: demo
+demo: deps build ## Run missions for real on a stack of their own, then stop it
+	$(BIN)/tidewait demo
+
+.PHONY: dev
+dev: deps build ## Start the whole stack on this machine; Ctrl-C stops it
+	$(BIN)/tidewait dev
+
+.PHONY: test
+test: deps build ## Run all tests under the race detector
+	go test -race -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(TEST_PACKAGES)
+
+.PHONY: tools
+tools: ## Install the pinned linters into bin/
+	@build/packages shellcheck
+	@build/gotool $(BIN) $(GOLANGCI_LINT)
+	@build/gotool $(BIN) $(GOFUMPT)
+	@build/gotool $(BIN) $(WORKFLOWCHECK)
+
+.PHONY: lint
+lint: tools ## Check style, house rules, determinism of workflows, and scripts
+	golangci-lint run ./...
+	workflowcheck -config workflowcheck.config.yaml ./workflows/...
+	shellcheck build/* .ci/run
+
+.PHONY: fmt
+fmt: tools ## Format all Go files
+	gofumpt -w .
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZ_TIME
+	build/fuzz $(FUZZ_TIME)
+
+.PHONY: bench
+bench: deps build ## Measure speed and memory, and print a table
+	go test -run '^$$' -bench . -benchmem ./internal/...
+	go run ./bench
+
+.PHONY: record-histories
+record-histories: deps build ## Record the workflow histories that replay tests read
+	TIDEWAIT_RECORD_HISTORIES=1 go test -count=1 -timeout $(TEST_TIMEOUT) -run '^TestRecordHistories$$' ./workflows/...
+
+.PHONY: clean
+clean: ## Remove what build made; installed tools and data stay
+	rm -f $(BIN)/tidewait $(BIN)/tidewait-worker $(BIN)/tidewait-guest
