@@ -37,7 +37,10 @@ type VM interface {
 	// ends the command gets TERM, a grace period, then the machine is killed.
 	Run(ctx context.Context, c Command, logs LogSink) (Exit, error)
 	// Collect writes the files that changed since Inject as a tar stream.
-	// patterns are slash-separated globs with **; none means every change.
+	// patterns are slash-separated globs with **; none means every change. Only
+	// when it succeeds is what was written to w complete and checked: regular
+	// files, symbolic links and new empty directories with clean relative names,
+	// never anything in a .git directory.
 	Collect(ctx context.Context, patterns []string, limits Limits, w io.Writer) (Result, error)
 	// Info says what the machine is.
 	Info() Info
@@ -65,13 +68,18 @@ type Exit struct {
 	OOM    bool   `json:"oom,omitempty"`    // killed because memory ran out
 }
 
-// LogSink receives output. stream is "stdout" or "stderr"; line has no newline.
+// Killed reports whether a command was ended by SIGKILL, also when a shell
+// around it says so.
+func (e Exit) Killed() bool { return e.Signal == "SIGKILL" || (e.Signal == "" && e.Code == 128+9) }
+
+// LogSink receives output. stream is "stdout" or "stderr"; line has no newline
+// and may be kept. What comes without an end of line is cut at 64 KiB.
 type LogSink func(stream string, line []byte)
 
 // Manifest is what a tar stream held.
 type Manifest struct {
-	Files  int    `json:"files"`
-	Bytes  int64  `json:"bytes"`
+	Files  int    `json:"files"`  // regular files and symbolic links
+	Bytes  int64  `json:"bytes"`  // their content, without the stream's own
 	SHA256 string `json:"sha256"` // of the tar stream, hex
 }
 
@@ -84,8 +92,8 @@ type Result struct {
 
 // Limits bound what a machine may give back.
 type Limits struct {
-	Files int
-	Bytes int64
+	Files int   // entries of the tar stream, directories too
+	Bytes int64 // content of the files
 }
 
 // Info says what a machine really is.

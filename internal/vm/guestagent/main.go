@@ -6,6 +6,8 @@ package main
 import (
 	"fmt"
 	"os"
+
+	"tidewait/internal/vm/process/shim"
 )
 
 func main() {
@@ -13,8 +15,8 @@ func main() {
 	case os.Getpid() != 1:
 		fmt.Fprintln(os.Stderr, "tidewait-guest is started by a tidewait worker as the first process of a machine")
 		os.Exit(2)
-	case len(os.Args) == 2 && os.Args[1] == "process":
-		runProcess()
+	case len(os.Args) == 3 && os.Args[1] == shim.Argument:
+		runProcess(os.Args[2])
 	default:
 		runMachine()
 	}

@@ -57,7 +57,7 @@ func (b *Backend) tryKVM(ctx context.Context) error {
 		return b.bootOnce(ctx, run, spec, AccelKVM, machineMicroVM)
 	})
 	if err == nil {
-		err = checkUname(ctx, m)
+		err = vm.CheckKernel(ctx, m)
 	}
 	if destroyErr := b.Destroy(context.WithoutCancel(ctx), kvmTrial); destroyErr != nil {
 		b.opts.Logger.Warn("the trial of KVM left something", "error", destroyErr)

@@ -4,20 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"tidewait/internal/vm"
-	"tidewait/internal/vm/guest"
 	"tidewait/internal/vm/host"
 )
 
@@ -29,16 +23,10 @@ const (
 
 // machine is one virtual machine. It implements [vm.VM].
 type machine struct {
-	opts    *Options
+	host.Guest
 	accel   string
-	process *host.Process
-	cgroup  *host.Cgroup
-	session *guest.Session
-	console *tail // the guest's serial console
-	stderr  *tail // QEMU's own words
-
-	kill    sync.Once
-	killErr error
+	console host.Tail // the guest's serial console
+	stderr  host.Tail // QEMU's own words
 }
 
 // boot boots a guest, again when it does not answer, and at last on another
@@ -64,7 +52,8 @@ func (b *Backend) boot(ctx context.Context, run *host.Run, s vm.Spec, accel stri
 
 // bootOnce starts QEMU and waits for the guest agent. When it fails nothing is left.
 func (b *Backend) bootOnce(ctx context.Context, run *host.Run, s vm.Spec, accel, kind string) (*machine, error) {
-	m := &machine{opts: &b.opts, accel: accel, console: &tail{max: 16 << 10}, stderr: &tail{max: 4 << 10}}
+	m := &machine{accel: accel}
+	m.StepTimeout, m.KillGrace, m.LastWords = b.opts.StepTimeout, b.opts.KillGrace, m.lastWords
 	err := m.start(ctx, b, run, s, kind)
 	if err == nil {
 		return m, nil
@@ -98,19 +87,18 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 	cmd := exec.Command(b.opts.QEMU, arguments(s, m.accel, kind)...)
 	cmd.ExtraFiles = []*os.File{kernel, initrd, disk, theirs}
 	cmd.Env = []string{}
-	cmd.Stdout, cmd.Stderr = m.console, m.stderr
+	cmd.Stdout, cmd.Stderr = &m.console, &m.stderr
 	cmd.SysProcAttr = b.user.Attr(devices(m.accel)...)
-	m.process, err = host.Start(cmd, "")
+	m.Process, err = host.Start(cmd, "")
 	theirs.Close() // so that the end of QEMU is the end of the connection
-	if err != nil {
-		ours.Close()
-		return fmt.Errorf("start QEMU: %w", err)
+	if err == nil {
+		err = errors.Join(m.Confine(run), m.harden(s))
 	}
-	if err := m.confine(run, s); err != nil {
+	if err != nil {
 		ours.Close()
 		return err
 	}
-	return m.greet(ctx, ours, s.RunID)
+	return m.Greet(ctx, ours, s.RunID, b.opts.BootTimeout)
 }
 
 // devices are those QEMU must be allowed to open.
@@ -136,80 +124,36 @@ func (m *machine) limit(run *host.Run, s vm.Spec) error {
 	if err != nil && !errors.Is(err, host.ErrNoCgroups) {
 		return err
 	}
-	m.cgroup = cgroup
-	return run.Record(m.cgroup, nil)
+	m.Cgroup = cgroup
+	return run.Record(m.Cgroup, nil)
 }
 
-// confine journals QEMU and sets its limits while it does not run a guest yet.
-func (m *machine) confine(run *host.Run, s vm.Spec) error {
-	if err := run.Record(m.cgroup, m.process); err != nil {
-		return err
-	}
-	if err := m.cgroup.Add(m.process); err != nil {
-		return m.orDied(err)
-	}
+// harden sets limits that QEMU itself must not pass. Another user's process can
+// be limited only with CAP_SYS_RESOURCE, which root of a container may lack; the
+// guest's own limits hold without it.
+func (m *machine) harden(s vm.Spec) error {
 	for resource, limit := range map[int]uint64{
 		unix.RLIMIT_CORE:   0,
 		unix.RLIMIT_NOFILE: 256,
 		unix.RLIMIT_FSIZE:  uint64(max(s.DiskMiB, minDisk)) << 20,
 	} {
 		l := unix.Rlimit{Cur: limit, Max: limit}
-		err := unix.Prlimit(m.process.PID(), resource, &l, nil)
-		// Another user's process can be limited only with CAP_SYS_RESOURCE, which
-		// root of a container may lack; the guest's own limits hold without it.
-		if err != nil && !errors.Is(err, unix.EPERM) {
-			return m.orDied(fmt.Errorf("limit QEMU: %w", err))
+		err := unix.Prlimit(m.Process.PID(), resource, &l, nil)
+		if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("limit QEMU: %w", err)
 		}
 	}
 	return nil
 }
 
-// orDied prefers the reason of a QEMU that has ended over what failed with it.
-func (m *machine) orDied(err error) error {
-	if errors.Is(err, syscall.ESRCH) {
-		<-m.process.Done()
-		return &vm.Failure{Code: vm.BootFailed, Message: "QEMU ended at once: " + m.lastWords()}
-	}
-	return err
-}
-
-// greet waits for the guest agent.
-func (m *machine) greet(ctx context.Context, conn net.Conn, runID string) error {
-	late := &vm.Failure{Code: vm.BootFailed, Message: fmt.Sprintf("the guest did not answer within %s", m.opts.BootTimeout)}
-	bootCtx, cancel := context.WithTimeoutCause(ctx, m.opts.BootTimeout, late)
-	defer cancel()
-	session, err := guest.Open(bootCtx, conn)
-	if err != nil {
-		conn.Close()
-	} else {
-		m.session = session
-		err = session.Init(bootCtx, runID)
-	}
-	if err == nil {
-		return nil
-	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("boot the guest of run %s: %w", runID, context.Cause(ctx))
-	}
-	return &vm.Failure{Code: vm.BootFailed, Message: fmt.Sprintf("the guest did not boot: %v (%s)", err, m.lastWords())}
-}
-
-// lastWords says how QEMU ended, if it has, and what was said last.
+// lastWords are what QEMU and the guest's console said last.
 func (m *machine) lastWords() string {
 	var words []string
-	select {
-	case <-m.process.Done():
-		words = append(words, "QEMU ended with "+m.process.State())
-	default:
-	}
-	if line := m.stderr.lastLine(); line != "" {
+	if line := m.stderr.LastLine(); line != "" {
 		words = append(words, "QEMU said: "+line)
 	}
-	if line := m.console.lastLine(); line != "" {
-		words = append(words, "last line of the console: "+line)
-	}
-	if len(words) == 0 {
-		return "nothing was said"
+	if line := m.console.LastLine(); line != "" {
+		words = append(words, "the console ends with: "+line)
 	}
 	return strings.Join(words, "; ")
 }
@@ -218,72 +162,9 @@ func (m *machine) lastWords() string {
 func (m *machine) Info() vm.Info {
 	return vm.Info{
 		Accel:     m.accel,
-		Kernel:    m.session.Hello().Kernel,
+		Kernel:    m.Session.Hello().Kernel,
 		Isolation: "a QEMU virtual machine with its own kernel and no network; QEMU is confined by seccomp and runs as an unprivileged user",
 	}
-}
-
-// Inject implements [vm.VM].
-func (m *machine) Inject(ctx context.Context, tar io.Reader) (vm.Manifest, error) {
-	ctx, cancel := m.step(ctx, "putting files into the machine")
-	defer cancel()
-	manifest, err := m.session.Put(ctx, tar)
-	return manifest, m.explain(err)
-}
-
-// Run implements [vm.VM].
-func (m *machine) Run(ctx context.Context, c vm.Command, logs vm.LogSink) (vm.Exit, error) {
-	exit, err := m.session.Exec(ctx, guest.Exec{Argv: c.Argv, Env: c.Env}, m.opts.KillGrace, logs)
-	if ctx.Err() != nil {
-		return exit, errors.Join(err, m.Kill())
-	}
-	return exit, m.explain(err)
-}
-
-// Collect implements [vm.VM].
-func (m *machine) Collect(ctx context.Context, patterns []string, limits vm.Limits, w io.Writer) (vm.Result, error) {
-	ctx, cancel := m.step(ctx, "collecting results")
-	defer cancel()
-	result, err := m.session.Get(ctx, patterns, limits, w)
-	return result, m.explain(err)
-}
-
-// step gives a step its own deadline.
-func (m *machine) step(ctx context.Context, doing string) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, m.opts.StepTimeout, &vm.Failure{
-		Code:    vm.StepTimeout,
-		Message: fmt.Sprintf("%s took longer than %s", doing, m.opts.StepTimeout),
-	})
-}
-
-// dieWait is how long QEMU may take to end after its connection has.
-const dieWait = time.Second
-
-// explain adds to the loss of a machine how it went.
-func (m *machine) explain(err error) error {
-	f := new(vm.Failure)
-	if !errors.As(err, &f) || f.Code != vm.MachineDied {
-		return err
-	}
-	select {
-	case <-m.process.Done():
-	case <-time.After(dieWait):
-	}
-	return &vm.Failure{Code: f.Code, Message: f.Message + " (" + m.lastWords() + ")"}
-}
-
-// Kill ends QEMU at once. The guest is not asked: nothing in it is worth saving.
-func (m *machine) Kill() error {
-	m.kill.Do(func() {
-		if m.process != nil {
-			m.process.Kill()
-		}
-		if m.session != nil {
-			m.session.Close()
-		}
-		m.killErr = m.cgroup.Remove()
-	})
-	return m.killErr
 }
 
 // The descriptors QEMU inherits, in the order of ExtraFiles.

@@ -172,22 +172,7 @@ func (b *Backend) probe(ctx context.Context) (info vm.Info, err error) {
 		return info, err
 	}
 	info = m.Info()
-	return info, checkUname(ctx, m)
+	return info, vm.CheckKernel(ctx, m)
 }
 
 const probeRun = "probe"
-
-// checkUname runs uname -r and compares it with what the agent said.
-func checkUname(ctx context.Context, m vm.VM) error {
-	var release string
-	exit, err := m.Run(ctx, vm.Command{Argv: []string{"uname", "-r"}}, func(_ string, line []byte) {
-		release += string(line)
-	})
-	if err != nil {
-		return err
-	}
-	if exit != (vm.Exit{}) || release != m.Info().Kernel {
-		return fmt.Errorf("the guest booted, but uname -r ended with %+v and said %q where %q was expected", exit, release, m.Info().Kernel)
-	}
-	return nil
-}

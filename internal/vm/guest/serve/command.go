@@ -54,6 +54,11 @@ func start(e guest.Exec, workspace string, attr *syscall.SysProcAttr) (*process,
 	return fork(path, e.Argv, &syscall.ProcAttr{Dir: dir, Env: environ(env), Sys: attr})
 }
 
+// namespaceWait is how long the user namespace of the command before may take
+// to go, where one is all there may be: the kernel keeps that of a command that
+// ran out of memory for two seconds.
+const namespaceWait = 5 * time.Second
+
 func fork(path string, argv []string, attr *syscall.ProcAttr) (*process, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -72,7 +77,13 @@ func fork(path string, argv []string, attr *syscall.ProcAttr) (*process, error) 
 	}
 	defer errW.Close()
 	attr.Files = []uintptr{null.Fd(), outW.Fd(), errW.Fd()}
+	preferForOOM(true)
 	pid, err := syscall.ForkExec(path, argv, attr)
+	for deadline := time.Now().Add(namespaceWait); err == syscall.ENOSPC && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+		pid, err = syscall.ForkExec(path, argv, attr)
+	}
+	preferForOOM(false)
 	if err != nil {
 		outR.Close()
 		errR.Close()
@@ -82,6 +93,19 @@ func fork(path string, argv []string, attr *syscall.ProcAttr) (*process, error) 
 		return nil, fmt.Errorf("the command %q cannot run: %w", argv[0], err)
 	}
 	return &process{pid: pid, out: outR, err: errR}, nil
+}
+
+// preferForOOM makes processes started now the first to be killed when memory
+// runs out, and not the agent that has to tell of it.
+func preferForOOM(prefer bool) {
+	if os.Getpid() != 1 {
+		return
+	}
+	score := "0"
+	if prefer {
+		score = "1000"
+	}
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0)
 }
 
 func environment(given map[string]string) map[string]string {

@@ -133,9 +133,6 @@ func (s *server) exec(payload []byte) error {
 	return nil
 }
 
-// shellKilled is the code a shell ends with when its command was killed.
-const shellKilled = 128 + int(syscall.SIGKILL)
-
 // follow sends what the command prints and how it ends.
 func (s *server) follow(p *process) error {
 	var before int64
@@ -150,7 +147,7 @@ func (s *server) follow(p *process) error {
 	if err != nil {
 		return err
 	}
-	if s.opts.OOMKills != nil && (exit.Signal == "SIGKILL" || exit.Code == shellKilled) {
+	if s.opts.OOMKills != nil && exit.Killed() {
 		exit.OOM = s.opts.OOMKills() > before
 	}
 	return s.conn.WriteJSON(guest.KindExit, exit)

@@ -1,0 +1,143 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"tidewait/internal/vm"
+	"tidewait/internal/vm/guest"
+)
+
+// Guest is a process on the host with a guest agent behind a connection. It is
+// all of a [vm.VM] but Info.
+type Guest struct {
+	Process     *Process
+	Cgroup      *Cgroup // nil: no limits but the machine's own
+	Session     *guest.Session
+	StepTimeout time.Duration // of Inject and of Collect
+	KillGrace   time.Duration // between TERM and Kill
+	// LastWords says what the process said last; it is asked when it is gone.
+	LastWords func() string
+
+	kill    sync.Once
+	killErr error
+}
+
+// Confine journals the process and puts it into the cgroup.
+func (g *Guest) Confine(run *Run) error {
+	err := run.Record(g.Cgroup, g.Process)
+	if err == nil {
+		err = g.Cgroup.Add(g.Process)
+	}
+	if errors.Is(err, syscall.ESRCH) {
+		return &vm.Failure{Code: vm.BootFailed, Message: "the machine ended at once" + g.obituary()}
+	}
+	return err
+}
+
+// Greet waits for the guest agent on conn, at most for timeout, and starts its
+// run. When it fails conn is closed and the process has to be killed.
+func (g *Guest) Greet(ctx context.Context, conn net.Conn, runID string, timeout time.Duration) error {
+	late := &vm.Failure{Code: vm.BootFailed, Message: fmt.Sprintf("it did not answer within %s", timeout)}
+	bootCtx, cancel := context.WithTimeoutCause(ctx, timeout, late)
+	defer cancel()
+	session, err := guest.Open(bootCtx, conn)
+	if err == nil {
+		if err = session.Init(bootCtx, runID); err == nil {
+			g.Session = session
+			return nil
+		}
+	}
+	conn.Close()
+	if ctx.Err() != nil {
+		return fmt.Errorf("start the machine of run %s: %w", runID, context.Cause(ctx))
+	}
+	if bootCtx.Err() != nil {
+		err = late
+	}
+	return &vm.Failure{Code: vm.BootFailed, Message: fmt.Sprintf("the machine did not start: %v%s", err, g.obituary())}
+}
+
+// Inject implements [vm.VM].
+func (g *Guest) Inject(ctx context.Context, tar io.Reader) (vm.Manifest, error) {
+	ctx, cancel := g.step(ctx, "putting files into the machine")
+	defer cancel()
+	manifest, err := g.Session.Put(ctx, tar)
+	return manifest, g.explain(err)
+}
+
+// Run implements [vm.VM].
+func (g *Guest) Run(ctx context.Context, c vm.Command, logs vm.LogSink) (vm.Exit, error) {
+	before := g.Cgroup.OOMKills()
+	exit, err := g.Session.Exec(ctx, guest.Exec{Argv: c.Argv, Env: c.Env}, g.KillGrace, logs)
+	if exit.Killed() && g.Cgroup.OOMKills() > before {
+		exit.OOM = true
+	}
+	if ctx.Err() != nil {
+		return exit, errors.Join(err, g.Kill())
+	}
+	return exit, g.explain(err)
+}
+
+// Collect implements [vm.VM].
+func (g *Guest) Collect(ctx context.Context, patterns []string, limits vm.Limits, w io.Writer) (vm.Result, error) {
+	ctx, cancel := g.step(ctx, "collecting results")
+	defer cancel()
+	result, err := g.Session.Get(ctx, patterns, limits, w)
+	return result, g.explain(err)
+}
+
+// Kill ends the process at once, and removes its cgroup. The guest is not
+// asked: nothing in it is worth saving.
+func (g *Guest) Kill() error {
+	g.kill.Do(func() {
+		if g.Process != nil {
+			g.Process.Kill()
+		}
+		if g.Session != nil {
+			g.Session.Close()
+		}
+		g.killErr = g.Cgroup.Remove()
+	})
+	return g.killErr
+}
+
+// step gives a step its own deadline.
+func (g *Guest) step(ctx context.Context, doing string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, g.StepTimeout, &vm.Failure{
+		Code:    vm.StepTimeout,
+		Message: fmt.Sprintf("%s took longer than %s", doing, g.StepTimeout),
+	})
+}
+
+// explain adds to the loss of a machine how it went.
+func (g *Guest) explain(err error) error {
+	f := new(vm.Failure)
+	if !errors.As(err, &f) || f.Code != vm.MachineDied {
+		return err
+	}
+	return &vm.Failure{Code: f.Code, Message: f.Message + g.obituary()}
+}
+
+// dieWait is how long a process may take to end after its connection has.
+const dieWait = time.Second
+
+// obituary says how the process ended, if it has, and its last words.
+func (g *Guest) obituary() string {
+	words := ""
+	select {
+	case <-g.Process.Done():
+		words = "; its process ended with " + g.Process.State()
+	case <-time.After(dieWait):
+	}
+	if last := g.LastWords(); last != "" {
+		words += "; " + last
+	}
+	return words
+}

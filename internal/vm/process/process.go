@@ -1,0 +1,264 @@
+// Package process runs each machine as Linux namespaces around ordinary
+// processes: the backend "process". It is fast and needs no virtualisation, and
+// it shares the host's kernel with every command.
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tidewait/internal/capacity"
+	"tidewait/internal/vm"
+	"tidewait/internal/vm/host"
+	"tidewait/internal/vm/process/shim"
+)
+
+// Name is the backend's name in mission documents.
+const Name = "process"
+
+// overhead is memory of a machine beyond its command's, in MiB.
+const overhead = 16
+
+// maxPids is how many processes a machine may have where cgroups work.
+const maxPids = 2048
+
+// visible are the paths of the host a command can read. Everything else it sees
+// is its own.
+var visible = []string{
+	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+	"/etc/alternatives", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
+	"/etc/localtime", "/etc/mime.types", "/etc/ssl", "/etc/timezone",
+}
+
+// Options configure a Backend. Zero values have defaults.
+type Options struct {
+	Agent       string        // the guest agent; default: tidewait-guest beside the running program
+	RunDir      string        // for this backend alone; required
+	BootTimeout time.Duration // until the agent answers; default 10 s
+	StepTimeout time.Duration // of Inject and of Collect; default 10 min
+	KillGrace   time.Duration // between TERM and the end of the machine; default 10 s
+	RunUser     string        // whom commands run as when this program is root; default nobody
+	Logger      *slog.Logger  // default: none
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Agent == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return o, fmt.Errorf("find the guest agent: %w", err)
+		}
+		o.Agent = filepath.Join(filepath.Dir(self), "tidewait-guest")
+	}
+	setDefault(&o.BootTimeout, 10*time.Second)
+	setDefault(&o.StepTimeout, 10*time.Minute)
+	setDefault(&o.KillGrace, 10*time.Second)
+	setDefault(&o.RunUser, "nobody")
+	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
+	return o, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Backend implements [vm.Backend].
+type Backend struct {
+	opts Options
+	user *host.User // nil: the user of this program
+	runs *host.Runs[*machine]
+}
+
+var _ vm.Backend = (*Backend)(nil)
+
+// New returns a Backend. Probe says whether machines start.
+func New(o Options) (*Backend, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	runs, err := host.OpenRuns[*machine](o.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	user, err := host.Unprivileged(o.RunUser)
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{opts: o, runs: runs, user: user}, nil
+}
+
+// Name implements [vm.Backend].
+func (b *Backend) Name() string { return Name }
+
+// Create implements [vm.Backend].
+func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
+	m, err := b.runs.Create(ctx, s.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
+		m := &machine{}
+		if err := m.start(ctx, b, run, s); err != nil {
+			return nil, errors.Join(err, m.Kill())
+		}
+		return m, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// List implements [vm.Backend].
+func (b *Backend) List(context.Context) ([]string, error) { return b.runs.List() }
+
+// Destroy implements [vm.Backend].
+func (b *Backend) Destroy(ctx context.Context, runID string) error {
+	return b.runs.Destroy(ctx, runID)
+}
+
+// Probe implements [vm.Backend]: it starts a machine and runs uname -r in it.
+func (b *Backend) Probe(ctx context.Context) vm.Report {
+	began := time.Now()
+	m, err := b.probe(ctx)
+	report := vm.Report{Took: time.Since(began)}
+	if err != nil {
+		report.Why = err.Error()
+		return report
+	}
+	report.OK, report.Info = true, m.Info()
+	report.Overhead = capacity.Resources{MemoryMiB: overhead}
+	report.Why = "disk is not limited in sum, only the size of each file"
+	if m.Cgroup == nil {
+		report.Why += "; " + m.whyNoCgroup
+	}
+	return report
+}
+
+const probeRun = "probe"
+
+func (b *Backend) probe(ctx context.Context) (m *machine, err error) {
+	defer func() {
+		err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx), probeRun))
+	}()
+	made, err := b.Create(ctx, vm.Spec{RunID: probeRun, CPUMilli: 1000, MemoryMiB: 128, DiskMiB: 16})
+	if err != nil {
+		return nil, err
+	}
+	return made.(*machine), vm.CheckKernel(ctx, made)
+}
+
+// machine is one set of namespaces. It implements [vm.VM].
+type machine struct {
+	host.Guest
+	stderr      host.Tail // of the agent
+	whyNoCgroup string
+}
+
+func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spec) error {
+	m.StepTimeout, m.KillGrace, m.LastWords = b.opts.StepTimeout, b.opts.KillGrace, m.stderr.LastLine
+	agent, err := os.Open(b.opts.Agent)
+	if err != nil {
+		return fmt.Errorf("the guest agent: %w; build it with make, or set its path", err)
+	}
+	defer agent.Close()
+	if err := b.makeDirs(run); err != nil {
+		return err
+	}
+	if err := m.limit(run, s); err != nil {
+		return err
+	}
+	config, err := json.Marshal(shim.Config{Paths: visible, MaxFile: max(s.DiskMiB, 1) << 20})
+	if err != nil {
+		return err
+	}
+	ours, theirs, err := host.SocketPair()
+	if err != nil {
+		return err
+	}
+	cmd := &exec.Cmd{
+		Path:        fmt.Sprintf("/proc/self/fd/%d", shim.AgentFD), // whose path its user may not be able to reach
+		Args:        []string{"tidewait-guest", shim.Argument, string(config)},
+		Env:         []string{},
+		Stdout:      &m.stderr,
+		Stderr:      &m.stderr,
+		ExtraFiles:  []*os.File{agent, theirs},
+		SysProcAttr: b.attr(),
+	}
+	m.Process, err = host.Start(cmd, run.Dir)
+	theirs.Close() // so that the end of the agent is the end of the connection
+	if err == nil {
+		err = m.Confine(run)
+	}
+	if err != nil {
+		ours.Close()
+		return err
+	}
+	return m.Greet(ctx, ours, s.RunID, b.opts.BootTimeout)
+}
+
+// makeDirs makes the directory of the run the user's own, with a workspace and
+// a place for the root in it.
+func (b *Backend) makeDirs(run *host.Run) error {
+	for _, name := range []string{".", "workspace", "root"} {
+		dir := filepath.Join(run.Dir, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if b.user == nil {
+			continue
+		}
+		if err := os.Chown(dir, int(b.user.UID), int(b.user.GID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limit makes the cgroup of the machine where that is allowed.
+func (m *machine) limit(run *host.Run, s vm.Spec) error {
+	cgroup, err := host.NewCgroup(run.Name(), host.Limits{CPUMilli: s.CPUMilli, MemoryMiB: s.MemoryMiB + overhead, Pids: maxPids})
+	if errors.Is(err, host.ErrNoCgroups) {
+		m.whyNoCgroup = "CPU and memory are not limited: " + err.Error()
+	} else if err != nil {
+		return err
+	}
+	m.Cgroup = cgroup
+	return run.Record(m.Cgroup, nil)
+}
+
+// attr are the namespaces of a machine. Root in them is an unprivileged user of
+// the host.
+func (b *Backend) attr() *syscall.SysProcAttr {
+	uid, gid := os.Geteuid(), os.Getegid()
+	if b.user != nil {
+		uid, gid = int(b.user.UID), int(b.user.GID)
+	}
+	return &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC |
+			unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
+		UidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}},
+		GidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}},
+		GidMappingsEnableSetgroups: b.user != nil,
+		Credential:                 &syscall.Credential{NoSetGroups: b.user == nil},
+	}
+}
+
+// Info implements [vm.VM].
+func (m *machine) Info() vm.Info {
+	isolation := "no virtual machine: Linux namespaces (user, process, mount, network, IPC, UTS) on the host's own kernel, " +
+		"read-only system directories, no network, no new privileges, no capabilities"
+	if m.Cgroup == nil {
+		isolation += "; CPU and memory are not limited"
+	}
+	return vm.Info{Accel: "none", Kernel: m.Session.Hello().Kernel, Isolation: isolation}
+}

@@ -1,0 +1,47 @@
+package process_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"tidewait/internal/vm"
+	"tidewait/internal/vm/process"
+	"tidewait/internal/vm/vmtest"
+)
+
+const killGrace = 300 * time.Millisecond
+
+// agentPath is the environment variable that tells a child where the guest
+// agent is.
+const agentPath = "TIDEWAIT_VMTEST_AGENT"
+
+func TestMain(m *testing.M) {
+	vmtest.CrashIfAsked(newBackend)
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "tidewait-process-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	agent, err := vmtest.BuildAgent(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	os.Setenv(agentPath, agent)
+	return m.Run()
+}
+
+func newBackend(runDir string) (vm.Backend, error) {
+	return process.New(process.Options{Agent: os.Getenv(agentPath), RunDir: runDir, KillGrace: killGrace})
+}
+
+func TestConformance(t *testing.T) {
+	vmtest.Conformance(t, newBackend, killGrace)
+}
