@@ -25,7 +25,7 @@ help: ## List the targets
 
 .PHONY: deps
 deps: ## Install what is missing: Debian packages and the Temporal CLI
-	@build/packages qemu kernel mkfs busybox postgres git cc
+	@build/packages qemu kernel mkfs busybox postgres git cc certs
 	@build/gotool $(BIN) $(TEMPORAL)
 
 .PHONY: build
