@@ -235,7 +235,9 @@ func TestOpenOverHTTP(t *testing.T) {
 	checkout, err := open(1, "/repo")
 	require.NoError(t, err)
 	require.Equal(t, gitIn(t, source, "rev-parse", "main"), checkout.Base)
+	mu.Lock()
 	require.Equal(t, map[string]bool{"tidewait-test": true}, agents)
+	mu.Unlock()
 
 	_, err = open(2, "/absent")
 	requireRefused(t, err, "workspace_unreadable", "cannot fetch "+server.URL+"/absent: repository '"+server.URL+"/absent/' not found")
