@@ -210,7 +210,7 @@ func (s *Stack) launch(ctx context.Context, o Options, service *Service) error {
 		return err
 	}
 	s.order = append(s.order, service)
-	o.Progress(fmt.Sprintf("%s is ready at %s after %.1fs", service.name, service.Address(), time.Since(begun).Seconds()))
+	o.Progress(fmt.Sprintf("%s is ready at %s after %s", service.name, service.Address(), time.Since(begun).Round(10*time.Millisecond)))
 	return nil
 }
 

@@ -26,8 +26,12 @@ import (
 	"tidewait/internal/devstack/devstacktest"
 )
 
-// holdVariable makes the test binary start a stack in a directory and hold it.
-const holdVariable = "DEVSTACK_TEST_HOLD"
+// holdVariable makes the test binary start a stack in a directory and hold it;
+// freezeVariable, that it freezes Postgres first.
+const (
+	holdVariable   = "DEVSTACK_TEST_HOLD"
+	freezeVariable = "DEVSTACK_TEST_FREEZE"
+)
 
 func TestMain(m *testing.M) {
 	devstack.MaybeRunNATS()
@@ -37,11 +41,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hold starts Postgres and NATS, freezes Postgres, prints the pids and waits to
-// be killed.
+// hold starts Postgres and NATS, prints their pids and waits to be killed.
 func hold(dir string) {
 	s, err := devstack.Start(context.Background(), devstack.Options{Dir: dir, Services: []devstack.Name{devstack.Postgres, devstack.NATS}})
-	if err == nil {
+	if err == nil && os.Getenv(freezeVariable) != "" {
 		err = s.Postgres.Freeze()
 	}
 	if err != nil {
@@ -147,9 +150,9 @@ func TestStateAndPortsSurviveStopAndStart(t *testing.T) {
 	first := start(t, o)
 	require.Len(t, said, 4)
 	require.Equal(t, "Creating a Postgres cluster in "+filepath.Join(o.Dir, "postgres"), said[0])
-	require.Regexp(t, `^Postgres is ready at 127\.0\.0\.1:\d+ after \d+\.\ds$`, said[1])
-	require.Regexp(t, `^NATS is ready at 127\.0\.0\.1:\d+ after \d+\.\ds$`, said[2])
-	require.Regexp(t, `^Temporal is ready at 127\.0\.0\.1:\d+ after \d+\.\ds$`, said[3])
+	require.Regexp(t, `^Postgres is ready at 127\.0\.0\.1:\d+ after [0-9.ms]+$`, said[1])
+	require.Regexp(t, `^NATS is ready at 127\.0\.0\.1:\d+ after [0-9.ms]+$`, said[2])
+	require.Regexp(t, `^Temporal is ready at 127\.0\.0\.1:\d+ after [0-9.ms]+$`, said[3])
 	require.Contains(t, get(t, first.UIURL), "<!doctype html>")
 	require.Contains(t, get(t, first.MetricsURL), "persistence_requests")
 	require.Equal(t, []string{
@@ -278,24 +281,35 @@ func TestOneStackPerDirectory(t *testing.T) {
 	require.EqualError(t, err, fmt.Sprintf("a stack is already running in %s, of process %d: stop it, or choose another directory with data_dir", o.Dir, os.Getpid()))
 }
 
-func TestAKilledStackLeavesNothingInTheWay(t *testing.T) {
+func TestServicesEndWithTheProcessThatStartedThem(t *testing.T) {
+	t.Parallel()
+	postgres, nats := killHolder(t, devstacktest.Dir(t))
+	require.Eventually(t, func() bool { return !runs(postgres) && !runs(nats) }, 20*time.Second, 10*time.Millisecond)
+}
+
+func TestAFrozenServiceOfAKilledStackIsNotInTheWay(t *testing.T) {
 	t.Parallel()
 	dir := devstacktest.Dir(t)
-	holder := exec.Command(os.Args[0])
-	holder.Env = append(os.Environ(), holdVariable+"="+dir)
+	postgres, nats := killHolder(t, dir, freezeVariable+"=1")
+	require.True(t, runs(postgres))
+	start(t, devstack.Options{Dir: dir, Services: []devstack.Name{devstack.Postgres, devstack.NATS}})
+	require.False(t, runs(postgres))
+	require.False(t, runs(nats))
+}
+
+// killHolder has another process start a stack and kills it.
+func killHolder(t *testing.T, dir string, env ...string) (postgres, nats int) {
+	t.Helper()
+	holder := exec.Command(executable(t))
+	holder.Env = append(append(os.Environ(), holdVariable+"="+dir), env...)
 	out, err := holder.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, holder.Start())
-	var postgres, nats int
-	_, err = fmt.Fscan(out, &postgres, &nats)
-	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(postgres, 0))
+	_, scanned := fmt.Fscan(out, &postgres, &nats)
 	require.NoError(t, holder.Process.Kill())
 	require.Error(t, holder.Wait())
-
-	start(t, devstack.Options{Dir: dir, Services: []devstack.Name{devstack.Postgres, devstack.NATS}})
-	require.False(t, runs(postgres), "the frozen Postgres of the killed stack")
-	require.False(t, runs(nats), "the NATS of the killed stack")
+	require.NoError(t, scanned)
+	return postgres, nats
 }
 
 // runs says whether a process is there and has not ended.
@@ -397,20 +411,29 @@ func TestAnInterruptedInitdb(t *testing.T) {
 
 func TestACancelledStartLeavesNothing(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	o := devstack.Options{
-		Dir: devstacktest.Dir(t), Services: []devstack.Name{devstack.Postgres, devstack.NATS},
-		Progress: func(line string) {
-			if strings.HasPrefix(line, "Postgres is ready") {
-				cancel()
+	for progress, want := range map[string]string{
+		"Creating a Postgres cluster": "initdb could not create the Postgres cluster (context canceled): ",
+		"Postgres is ready":           "NATS did not become ready (context canceled): ",
+	} {
+		t.Run(progress, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			o := devstack.Options{
+				Dir: devstacktest.Dir(t), Services: []devstack.Name{devstack.Postgres, devstack.NATS},
+				Progress: func(line string) {
+					if strings.HasPrefix(line, progress) {
+						cancel()
+					}
+				},
 			}
-		},
+			_, err := devstack.Start(ctx, o)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorContains(t, err, want)
+			require.NotContains(t, err.Error(), "\n")
+			o.Progress = nil
+			start(t, o)
+		})
 	}
-	_, err := devstack.Start(ctx, o)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "NATS did not become ready")
-	o.Progress = nil
-	start(t, o)
 }
 
 func TestFailuresSayWhatToDo(t *testing.T) {

@@ -9,14 +9,16 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 )
 
 // A process is a started command.
 type process struct {
-	pid  int
-	done chan struct{} // closed when the process has ended
-	err  error         // how it ended; read after done
+	pid      int
+	done     chan struct{} // closed when the process has ended
+	err      error         // how it ended; read after done
+	expected atomic.Bool   // its end is wanted
 }
 
 // spawn starts a command in a process group of its own, out of the terminal's

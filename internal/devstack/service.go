@@ -40,7 +40,6 @@ type Service struct {
 
 	changing sync.Mutex // held while the service is started or ended
 	running  atomic.Pointer[process]
-	expected atomic.Bool // the end of the process is wanted
 }
 
 // Address is where the service listens, host:port. It never changes.
@@ -86,7 +85,6 @@ func (s *Service) start(ctx context.Context) error {
 	}
 	cmd := s.command()
 	cmd.Stdout, cmd.Stderr = log, log
-	s.expected.Store(false)
 	p, err := spawn(cmd, s.whenOrphaned)
 	if err != nil {
 		return fmt.Errorf("cannot start %s: %w", s.name, err)
@@ -112,7 +110,7 @@ func (s *Service) awaitReady(ctx context.Context, p *process, logged int64) erro
 		case <-p.done:
 			return fmt.Errorf("%s ended while it was starting (%s): %s; its log is %s", s.name, howEnded(p.err), lastWords(s.logPath, logged), s.logPath)
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not become ready (%w): %w; its log is %s", s.name, ctx.Err(), err, s.logPath)
+			return fmt.Errorf("%s did not become ready (%w): %s; its log is %s", s.name, ctx.Err(), oneLine(err), s.logPath)
 		case <-time.After(pollInterval):
 		}
 	}
@@ -120,10 +118,13 @@ func (s *Service) awaitReady(ctx context.Context, p *process, logged int64) erro
 
 func (s *Service) watch(p *process) {
 	<-p.done
-	if !s.expected.Load() {
+	if !p.expected.Load() {
 		s.ended(fmt.Errorf("%s ended by itself: %s; its log is %s", s.name, howEnded(p.err), s.logPath))
 	}
 }
+
+// oneLine joins the lines of errors that have several, such as those of drivers.
+func oneLine(err error) string { return strings.Join(strings.Fields(fmt.Sprint(err)), " ") }
 
 func howEnded(err error) string {
 	if err == nil {
@@ -141,7 +142,7 @@ func (s *Service) Stop(ctx context.Context) error {
 	if p == nil || !p.alive() {
 		return nil
 	}
-	s.expected.Store(true)
+	p.expected.Store(true)
 	if err := askToEnd(s.name, p.pid); err != nil {
 		return err
 	}
@@ -163,11 +164,11 @@ func (s *Service) Kill() error {
 }
 
 func (s *Service) kill() error {
-	s.expected.Store(true)
 	p := s.running.Load()
 	if p == nil || !p.alive() {
 		return nil
 	}
+	p.expected.Store(true)
 	id, err := identify(p.pid)
 	if err != nil {
 		<-p.done
