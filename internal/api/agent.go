@@ -1,0 +1,56 @@
+package api
+
+import (
+	"time"
+
+	"tidewait/internal/capacity"
+)
+
+// Subjects on which agents speak to the engine. A reply is sent only after the
+// engine's commit.
+const (
+	SubjectNodeHeartbeat    = "tidewait.agent.node"    // Heartbeat → HeartbeatReply
+	SubjectGatewayHeartbeat = "tidewait.agent.gateway" // GatewayHeartbeat → GatewayReply
+)
+
+// Heartbeat is what a node's agent says of itself: at fixed intervals, and at
+// once when a run changes its step or ends.
+type Heartbeat struct {
+	Node       string             `json:"node"`
+	BootID     string             `json:"bootId"` // of this agent process
+	Version    string             `json:"version"`
+	Arch       string             `json:"arch"`
+	Labels     map[string]string  `json:"labels,omitempty"`
+	Total      capacity.Resources `json:"total"`
+	StartLimit int64              `json:"startLimit"`
+	Backends   map[string]Backend `json:"backends"`
+	Runs       []RunReport        `json:"runs"`            // every machine the agent has
+	Ended      []string           `json:"ended,omitempty"` // runs whose machine was destroyed since the last acknowledged heartbeat
+}
+
+// RunReport is the state of one machine.
+type RunReport struct {
+	ID        string `json:"id"`
+	Step      string `json:"step"`    // create, inject, run, collect, destroy
+	Started   bool   `json:"started"` // the machine answers, so it no longer counts as starting
+	Accel     string `json:"accel,omitempty"`
+	Kernel    string `json:"kernel,omitempty"`
+	Isolation string `json:"isolation,omitempty"`
+}
+
+// HeartbeatReply acknowledges a heartbeat.
+type HeartbeatReply struct {
+	State   string   `json:"state"`
+	Destroy []string `json:"destroy,omitempty"` // runs nobody wants any more
+}
+
+// GatewayHeartbeat is what a gateway says of itself.
+type GatewayHeartbeat struct {
+	Gateway string `json:"gateway"`
+	Version string `json:"version"`
+}
+
+// GatewayReply acknowledges a gateway's heartbeat.
+type GatewayReply struct {
+	Now time.Time `json:"now"`
+}

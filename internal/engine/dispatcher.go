@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"tidewait/internal/store"
+)
+
+// dispatchEvery is how often the outbox is read without a hint that there is
+// something in it: what another engine left behind when it died.
+const dispatchEvery = 2 * time.Second
+
+// Dispatcher carries signals from the outbox to workflows. A signal carried
+// twice is harmless: its receiver looks again and finds nothing new.
+type Dispatcher struct {
+	store    *store.Store
+	temporal client.Client
+	log      *slog.Logger
+	kick     chan struct{}
+}
+
+// NewDispatcher returns a dispatcher; Run works it.
+func NewDispatcher(s *store.Store, c client.Client, log *slog.Logger) *Dispatcher {
+	return &Dispatcher{store: s, temporal: c, log: log, kick: make(chan struct{}, 1)}
+}
+
+// Kick says that the outbox has something.
+func (d *Dispatcher) Kick() { token(d.kick) }
+
+// Run carries signals until ctx ends.
+func (d *Dispatcher) Run(ctx context.Context) {
+	tick := time.NewTicker(dispatchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.kick:
+		case <-tick.C:
+		}
+		if err := d.drain(ctx); err != nil && ctx.Err() == nil {
+			d.log.Warn("signals stay in the outbox and are tried again", "error", err)
+		}
+	}
+}
+
+const dispatchBatch = 100
+
+func (d *Dispatcher) drain(ctx context.Context) error {
+	for {
+		signals, err := d.store.Signals(ctx, dispatchBatch)
+		if err != nil || len(signals) == 0 {
+			return err
+		}
+		done := make([]int64, 0, len(signals))
+		for _, s := range signals {
+			if err = d.carry(ctx, s); err != nil {
+				break
+			}
+			done = append(done, s.ID)
+		}
+		if clearErr := d.store.Delivered(ctx, done); clearErr != nil || err != nil {
+			return errors.Join(err, clearErr)
+		}
+	}
+}
+
+// carry sends one signal. A workflow that is gone needs none: the sweep ends
+// what it left.
+func (d *Dispatcher) carry(ctx context.Context, s store.Signal) error {
+	err := d.temporal.SignalWorkflow(ctx, s.WorkflowID, "", s.Name, nil)
+	var gone *serviceerror.NotFound
+	if errors.As(err, &gone) {
+		return nil
+	}
+	return err
+}

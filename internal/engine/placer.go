@@ -1,0 +1,187 @@
+// Package engine is the engine role beside its workflows: the placer, the
+// dispatcher of signals, the sweep, and what it serves over NATS.
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"tidewait/internal/ledger"
+	"tidewait/internal/store"
+)
+
+// timerPause is how long the placer collects retries before a pass that nothing
+// else asks for, so that a thousand waiting phases cost a few passes each round
+// and not a thousand.
+const timerPause = 200 * time.Millisecond
+
+// Placer runs passes over the pools' queues. Everything that asks while a pass
+// runs shares the next one. It is safe for concurrent use.
+type Placer struct {
+	store *store.Store
+	log   *slog.Logger
+	// admitted is called after a commit that placed phases which did not ask.
+	admitted func()
+
+	mu    sync.Mutex
+	pools map[string]*pool
+	ctx   context.Context //nolint:containedctx // ends the pools' goroutines, which outlive any call
+	wg    sync.WaitGroup
+}
+
+// NewPlacer returns a placer that works until ctx ends. admitted is called,
+// without blocking for long, whenever signals wait in the outbox.
+func NewPlacer(ctx context.Context, s *store.Store, admitted func(), log *slog.Logger) *Placer {
+	return &Placer{store: s, log: log, admitted: admitted, pools: map[string]*pool{}, ctx: ctx}
+}
+
+// Wait returns when every pass has ended after the placer's context did.
+func (p *Placer) Wait() { p.wg.Wait() }
+
+// pool is the queue of one backend.
+type pool struct {
+	mu       sync.Mutex
+	asking   []ask
+	event    bool
+	wake     chan struct{} // holds one token when there is work
+	hurry    chan struct{} // holds one token when the work must not wait for company
+	lastPass time.Time
+}
+
+type ask struct {
+	look  store.Look
+	reply chan<- answer
+}
+
+type answer struct {
+	outcome ledger.Outcome
+	err     error
+}
+
+var errNoAnswer = errors.New("the placer did not look at the phase; it is tried again")
+
+// Look asks for a look at one phase and returns what it found.
+func (p *Placer) Look(ctx context.Context, poolName string, l store.Look) (ledger.Outcome, error) {
+	reply := make(chan answer, 1)
+	q := p.pool(poolName)
+	q.mu.Lock()
+	q.asking = append(q.asking, ask{l, reply})
+	q.mu.Unlock()
+	token(q.wake)
+	if l.Wake != ledger.WakeTimer || l.Expire {
+		token(q.hurry)
+	}
+	select {
+	case a := <-reply:
+		return a.outcome, a.err
+	case <-ctx.Done():
+		return ledger.Outcome{}, context.Cause(ctx)
+	case <-p.ctx.Done():
+		return ledger.Outcome{}, errNoAnswer
+	}
+}
+
+// Wake runs a pass over every pool in which a phase waits, because capacity may
+// have been freed. It returns at once.
+func (p *Placer) Wake(ctx context.Context) {
+	pools, err := p.store.WaitingPools(ctx)
+	if err != nil {
+		p.log.Warn("a capacity event was not looked at; the phases' own retries will", "error", err)
+		return
+	}
+	for _, name := range pools {
+		q := p.pool(name)
+		q.mu.Lock()
+		q.event = true
+		q.mu.Unlock()
+		token(q.wake)
+		token(q.hurry)
+	}
+}
+
+func (p *Placer) pool(name string) *pool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q, ok := p.pools[name]
+	if !ok {
+		q = &pool{wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
+		p.pools[name] = q
+		p.wg.Go(func() { p.serve(name, q) })
+	}
+	return q
+}
+
+func (p *Placer) serve(name string, q *pool) {
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-q.wake:
+		}
+		if !p.gather(q) {
+			return
+		}
+		p.pass(name, q)
+	}
+}
+
+// gather waits until the next pass is due. Whoever is in a hurry is served at
+// once; retries wait for company.
+func (p *Placer) gather(q *pool) bool {
+	pause := time.NewTimer(time.Until(q.lastPass.Add(timerPause)))
+	defer pause.Stop()
+	select {
+	case <-p.ctx.Done():
+		return false
+	case <-q.hurry:
+	case <-pause.C:
+	}
+	return true
+}
+
+func (p *Placer) pass(name string, q *pool) {
+	q.mu.Lock()
+	asking, event := q.asking, q.event
+	q.asking, q.event = nil, false
+	q.mu.Unlock()
+	if len(asking) == 0 && !event {
+		return
+	}
+	q.lastPass = time.Now()
+	wake := ledger.WakeTimer
+	if event {
+		wake = ledger.WakeEvent
+	}
+	looks := make([]store.Look, len(asking))
+	for i, a := range asking {
+		looks[i] = a.look
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
+	defer cancel()
+	res, err := p.store.Pass(ctx, name, looks, wake)
+	if err != nil {
+		p.log.Warn("a pass over the queue failed", "pool", name, "asking", len(asking), "error", err)
+	}
+	if res.Signals > 0 {
+		p.admitted()
+	}
+	for _, a := range asking {
+		outcome, ok := res.Outcomes[a.look.PhaseID]
+		if err == nil && !ok {
+			a.reply <- answer{err: errNoAnswer}
+			continue
+		}
+		a.reply <- answer{outcome, err}
+	}
+}
+
+// token leaves a token in a channel that holds one.
+func token(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+	"tidewait/internal/natsrpc"
+	"tidewait/internal/store"
+)
+
+// Server answers Tidewait's API and the agents' heartbeats over NATS.
+type Server struct {
+	Store   *store.Store
+	Placer  *Placer
+	Retry   time.Duration // how often a waiting phase is looked at
+	Version string
+	Log     *slog.Logger
+}
+
+// Serve answers until ctx ends.
+func (s Server) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
+	return natsrpc.Service{
+		Name: "tidewait", Version: s.Version, Description: "missions, nodes and waits of Tidewait",
+		Handlers: s.handlers(), Code: errorCode, Log: s.Log,
+	}.Serve(ctx, nc, ready)
+}
+
+func errorCode(err error) string {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return "not_found"
+	case errors.Is(err, store.ErrConflict):
+		return "conflict"
+	}
+	return ""
+}
+
+func (s Server) handlers() map[string]natsrpc.Handler {
+	return map[string]natsrpc.Handler{
+		api.SubjectMissionList: natsrpc.With(func(ctx context.Context, r api.ListRequest) (any, error) {
+			missions, err := s.Store.ListMissions(ctx, r.Status, r.Limit)
+			return api.MissionList{Missions: missions}, err
+		}),
+		api.SubjectMissionShow: natsrpc.With(func(ctx context.Context, r api.NameRequest) (any, error) {
+			return s.Store.ShowMission(ctx, r.Name, r.Launch, s.Retry)
+		}),
+		api.SubjectWaitList: natsrpc.With(func(ctx context.Context, r api.WaitRequest) (any, error) {
+			return s.Store.ListWaits(ctx, r, s.Retry)
+		}),
+		api.SubjectNodeList: natsrpc.With(func(ctx context.Context, r api.ListRequest) (any, error) {
+			return s.Store.ListNodes(ctx, r.Status)
+		}),
+		api.SubjectNodeShow: natsrpc.With(func(ctx context.Context, r api.NameRequest) (any, error) {
+			return s.Store.ShowNode(ctx, r.Name)
+		}),
+		api.SubjectNodeCordon:   s.change(capacity.Cordoned),
+		api.SubjectNodeUncordon: s.change(capacity.Ready),
+		api.SubjectNodeDrain:    s.change(capacity.Draining),
+		api.SubjectNodeUndrain:  s.change(capacity.Ready),
+		api.SubjectNodeRetire:   s.change(capacity.Retired),
+		api.SubjectNodeHeartbeat: natsrpc.With(func(ctx context.Context, h api.Heartbeat) (any, error) {
+			res, err := s.Store.Heartbeat(ctx, h)
+			if err == nil && res.Changed {
+				s.Placer.Wake(ctx)
+			}
+			return res.Reply, err
+		}),
+		api.SubjectGatewayHeartbeat: natsrpc.With(func(ctx context.Context, h api.GatewayHeartbeat) (any, error) {
+			now, err := s.Store.GatewayHeartbeat(ctx, h)
+			return api.GatewayReply{Now: now}, err
+		}),
+	}
+}
+
+func (s Server) change(to capacity.NodeState) natsrpc.Handler {
+	return natsrpc.With(func(ctx context.Context, r api.NodeRequest) (any, error) {
+		err := s.Store.ChangeNode(ctx, store.NodeChange{
+			Node: r.Name, Actor: r.Actor, Reason: r.Reason, To: to, Deadline: time.Duration(r.Deadline) * time.Millisecond,
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.Placer.Wake(ctx)
+		n, err := s.Store.ShowNode(ctx, r.Name)
+		return n.Node, err
+	})
+}

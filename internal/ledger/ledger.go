@@ -1,0 +1,112 @@
+// Package ledger holds the words shared by the store, which keeps the ledger of
+// launches, runs and waits, and by the workflows and activities that ask it.
+// It is pure.
+package ledger
+
+import (
+	"time"
+
+	"tidewait/internal/capacity"
+	"tidewait/internal/vm"
+)
+
+// Wake is what caused the placer to look at a phase.
+type Wake string
+
+// The causes of a look.
+const (
+	WakeFirst Wake = "first" // the phase asked for a node for the first time
+	WakeTimer Wake = "timer" // the phase's own retry
+	WakeEvent Wake = "event" // capacity was freed or a node changed
+	WakeNudge Wake = "nudge" // a person asked
+)
+
+// Outcome is what a look at one phase found. Exactly one field is set.
+type Outcome struct {
+	Placed    *Placed                     `json:"placed,omitempty"`
+	Waiting   *Waiting                    `json:"waiting,omitempty"`
+	Incapable *capacity.CapabilityRefusal `json:"incapable,omitempty"`
+	Ended     *Ended                      `json:"ended,omitempty"`
+}
+
+// Placed is a phase that has a node, and a run there.
+type Placed struct {
+	RunID   string        `json:"runId"`
+	NodeID  string        `json:"nodeId"`
+	Attempt int           `json:"attempt"`
+	Turn    time.Duration `json:"turn"` // nanoseconds; the longest the run may take
+}
+
+// Waiting is a phase that queues.
+type Waiting struct {
+	Code      capacity.Code   `json:"code"`
+	Sentence  string          `json:"sentence"`
+	Since     time.Time       `json:"since"`     // the first refusal, by the database's clock
+	Bound     time.Time       `json:"bound"`     // when the wait fails by itself
+	Left      time.Duration   `json:"left"`      // nanoseconds from the look to the bound, by the database's clock
+	CheckedAt time.Time       `json:"checkedAt"` // the latest look
+	Position  int             `json:"position"`  // in the pool's queue, from 1
+	Counts    capacity.Counts `json:"counts"`    // nodes by what stands in the way
+}
+
+// Ended is a phase that has its final status.
+type Ended struct {
+	Status      string `json:"status"` // succeeded, failed, cancelled
+	Commit      string `json:"commit,omitempty"`
+	FailureCode string `json:"failureCode,omitempty"`
+	Failure     string `json:"failure,omitempty"`
+}
+
+// SignalPlaced is the signal that tells a waiting phase it has a node. It
+// carries nothing: the phase asks again and gets its placement.
+const SignalPlaced = "placed"
+
+// CodeWorkflowLost is the failure code of a phase or mission whose workflow was
+// terminated, or vanished with Temporal's database.
+const CodeWorkflowLost = "workflow_lost"
+
+// Launched is one numbered start of a mission.
+type Launched struct {
+	MissionID int64           `json:"missionId"`
+	Launch    int             `json:"launch"`
+	GatewayID string          `json:"gatewayId"`
+	StartedAt time.Time       `json:"startedAt"`
+	Phases    []LaunchedPhase `json:"phases"`
+}
+
+// LaunchedPhase is a phase's row.
+type LaunchedPhase struct {
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+}
+
+// RefusedPhase is a phase that no known node could ever run.
+type RefusedPhase struct {
+	Phase   string                     `json:"phase"`
+	Refusal capacity.CapabilityRefusal `json:"refusal"`
+}
+
+// MissionEnd is how a launch ended.
+type MissionEnd struct {
+	Status      string `json:"status"` // succeeded, failed, cancelled
+	FailureCode string `json:"failureCode,omitempty"`
+	Failure     string `json:"failure,omitempty"`
+}
+
+// RunEnd is how a run ended.
+type RunEnd struct {
+	Status      string   `json:"status"` // succeeded, failed, cancelled, lost
+	Exit        *vm.Exit `json:"exit,omitempty"`
+	FailureCode string   `json:"failureCode,omitempty"`
+	Failure     string   `json:"failure,omitempty"`
+}
+
+// Verdict is what became of a run whose activity was lost.
+type Verdict struct {
+	Gone   bool          `json:"gone"`   // the machine is gone, or the node's time is over
+	Reason string        `json:"reason"` // one sentence
+	Node   string        `json:"node"`
+	Since  time.Time     `json:"since"` // when the loss was noticed
+	Until  time.Time     `json:"until"` // when the node's time is over
+	Left   time.Duration `json:"left"`  // nanoseconds until Until
+}

@@ -1,0 +1,141 @@
+// Package natsrpc serves typed request/reply handlers as a NATS micro service,
+// with the envelope of package api.
+package natsrpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"tidewait/internal/api"
+)
+
+// Handler answers one request.
+type Handler func(ctx context.Context, data []byte) (any, error)
+
+// ErrInvalid marks a request that could not be read.
+var ErrInvalid = errors.New("the request is not valid")
+
+// With adapts a handler of a typed request. An empty body is the zero request.
+func With[T any](f func(context.Context, T) (any, error)) Handler {
+	return func(ctx context.Context, data []byte) (any, error) {
+		var req T
+		if len(data) > 0 {
+			if err := json.Unmarshal(data, &req); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+			}
+		}
+		return f(ctx, req)
+	}
+}
+
+// Service is a set of handlers by subject.
+type Service struct {
+	Name, Version, Description string
+	Handlers                   map[string]Handler
+	// Code maps an error to a code of api.Error; empty means "internal".
+	Code func(error) string
+	Log  *slog.Logger
+}
+
+// instances is how many copies of the service one process runs: micro runs an
+// endpoint's handlers one after another, and one slow answer must not hold up
+// the next.
+const instances = 4
+
+// requestTime bounds the work for one request.
+const requestTime = 5 * time.Second
+
+// Serve answers until ctx ends. ready, when not nil, is called once requests
+// are answered.
+func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
+	for range instances {
+		svc, err := micro.AddService(nc, micro.Config{Name: s.Name, Version: s.Version, Description: s.Description})
+		if err != nil {
+			return fmt.Errorf("register service %s with NATS: %w", s.Name, err)
+		}
+		defer func() { _ = svc.Stop() }()
+		for subject, h := range s.Handlers {
+			endpoint := strings.ReplaceAll(subject, ".", "-")
+			if err := svc.AddEndpoint(endpoint, s.answer(ctx, h), micro.WithEndpointSubject(subject)); err != nil {
+				return fmt.Errorf("register %s with NATS: %w", subject, err)
+			}
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		return fmt.Errorf("register service %s with NATS: %w", s.Name, err)
+	}
+	if ready != nil {
+		ready()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (s Service) answer(ctx context.Context, h Handler) micro.Handler {
+	return micro.HandlerFunc(func(req micro.Request) {
+		ctx, cancel := context.WithTimeout(ctx, requestTime)
+		defer cancel()
+		reply := s.reply(h(ctx, req.Data()))
+		if reply.Error != nil {
+			s.Log.Debug("a request failed", "subject", req.Subject(), "code", reply.Error.Code, "error", reply.Error.Message)
+		}
+		if err := req.RespondJSON(reply); err != nil {
+			s.Log.Warn("a reply was not sent", "subject", req.Subject(), "error", err)
+		}
+	})
+}
+
+func (s Service) reply(result any, err error) api.Reply {
+	if err == nil {
+		var data []byte
+		if data, err = json.Marshal(result); err == nil {
+			return api.Reply{OK: data}
+		}
+	}
+	return api.Reply{Error: &api.Error{Code: s.code(err), Message: err.Error()}}
+}
+
+func (s Service) code(err error) string {
+	switch {
+	case errors.Is(err, ErrInvalid):
+		return "invalid"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "unavailable"
+	}
+	if code := s.Code(err); code != "" {
+		return code
+	}
+	return "internal"
+}
+
+// Ask sends a request and reads the reply into out. An error of the server is
+// an *api.Error.
+func Ask(ctx context.Context, nc *nats.Conn, subject string, req, out any) error {
+	data, err := json.Marshal(req)
+	if err != nil {
+		return fmt.Errorf("encode request for %s: %w", subject, err)
+	}
+	msg, err := nc.RequestWithContext(ctx, subject, data)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", subject, err)
+	}
+	var reply api.Reply
+	if err := json.Unmarshal(msg.Data, &reply); err != nil {
+		return fmt.Errorf("read reply of %s: %w", subject, err)
+	}
+	if reply.Error != nil {
+		return reply.Error
+	}
+	if err := json.Unmarshal(reply.OK, out); err != nil {
+		return fmt.Errorf("read reply of %s: %w", subject, err)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+// Package provision makes the things outside the database that Tidewait needs:
+// search attributes and retention in Temporal, buckets and the log stream in
+// NATS. Everything is idempotent.
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	namespacepb "go.temporal.io/api/namespace/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tidewait/config"
+	"tidewait/internal/api"
+	"tidewait/workflows"
+)
+
+// SearchAttributes registers the product's search attributes in a namespace and
+// returns the names it added.
+func SearchAttributes(ctx context.Context, c client.Client, namespace string) ([]string, error) {
+	missing, err := MissingSearchAttributes(ctx, c, namespace)
+	if err != nil || len(missing) == 0 {
+		return nil, err
+	}
+	types := map[string]enumspb.IndexedValueType{}
+	for _, key := range workflows.SearchAttributes() {
+		if slices.Contains(missing, key.GetName()) {
+			types[key.GetName()] = key.GetValueType()
+		}
+	}
+	_, err = c.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{
+		Namespace: namespace, SearchAttributes: types,
+	})
+	var exists *serviceerror.AlreadyExists
+	if err != nil && !errors.As(err, &exists) {
+		return nil, fmt.Errorf("register search attributes %s in namespace %s: %w", strings.Join(missing, ", "), namespace, err)
+	}
+	return missing, nil
+}
+
+// MissingSearchAttributes lists the product's search attributes that are not
+// registered, or have another type.
+func MissingSearchAttributes(ctx context.Context, c client.Client, namespace string) ([]string, error) {
+	res, err := c.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
+	if err != nil {
+		return nil, fmt.Errorf("list search attributes of namespace %s: %w", namespace, err)
+	}
+	var missing []string
+	for _, key := range workflows.SearchAttributes() {
+		if res.GetCustomAttributes()[key.GetName()] != key.GetValueType() {
+			missing = append(missing, key.GetName())
+		}
+	}
+	return missing, nil
+}
+
+// Retention makes a namespace keep closed workflows for at least keep. It
+// returns what the namespace kept before.
+func Retention(ctx context.Context, c client.Client, namespace string, keep time.Duration) (before time.Duration, err error) {
+	desc, err := c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
+	if err != nil {
+		return 0, fmt.Errorf("describe namespace %s: %w", namespace, err)
+	}
+	before = desc.GetConfig().GetWorkflowExecutionRetentionTtl().AsDuration()
+	if before >= keep {
+		return before, nil
+	}
+	_, err = c.WorkflowService().UpdateNamespace(ctx, &workflowservice.UpdateNamespaceRequest{
+		Namespace: namespace,
+		Config:    &namespacepb.NamespaceConfig{WorkflowExecutionRetentionTtl: durationpb.New(keep)},
+	})
+	if err != nil {
+		return before, fmt.Errorf("set the retention of namespace %s to %s: %w", namespace, keep, err)
+	}
+	return before, nil
+}
+
+// Streams makes the log stream and the bucket for workspaces.
+func Streams(ctx context.Context, js jetstream.JetStream, fleet config.Fleet) error {
+	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: api.LogStream, Description: "output of runs, a message a line", Subjects: []string{"tidewait.log.>"},
+		MaxAge: fleet.LogTTL, MaxBytes: fleet.LogBytes, Discard: jetstream.DiscardOld, Compression: jetstream.S2Compression,
+	})
+	if err != nil {
+		return fmt.Errorf("make stream %s: %w", api.LogStream, err)
+	}
+	return bucket(ctx, js, api.BucketWorkspaces, "workspaces on their way to a gateway or a node", fleet.ObjectTTL)
+}
+
+// NodeBucket makes the bucket for one node's results.
+func NodeBucket(ctx context.Context, js jetstream.JetStream, node string, fleet config.Fleet) error {
+	return bucket(ctx, js, api.BucketResults(node), "results of runs on node "+node, fleet.ObjectTTL)
+}
+
+func bucket(ctx context.Context, js jetstream.JetStream, name, description string, ttl time.Duration) error {
+	_, err := js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name, Description: description, TTL: ttl})
+	if err != nil {
+		return fmt.Errorf("make bucket %s: %w", name, err)
+	}
+	return nil
+}

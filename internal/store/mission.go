@@ -1,0 +1,254 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
+)
+
+// Draft is a mission document to record and, when the fleet allows, to launch.
+type Draft struct {
+	Name        string
+	Document    json.RawMessage
+	Actor       string
+	WorkflowRun string // of the workflow that asks; makes the call idempotent
+	Phases      []DraftPhase
+}
+
+// DraftPhase is what placement needs of one phase.
+type DraftPhase struct {
+	Name          string
+	Demand        capacity.Demand
+	Turn, MaxWait time.Duration
+}
+
+// ErrRunning says that the mission is running and cannot be launched again.
+var ErrRunning = fmt.Errorf("the mission is running: %w", ErrConflict)
+
+// ErrNoGateway says that no gateway is alive to hold a checkout.
+var ErrNoGateway = errors.New("no gateway is alive")
+
+// Launch records a mission as a draft and launches it when some known node could
+// run each phase. Otherwise the mission stays a draft that says why, and the
+// refused phases are returned. A mission that runs is not touched: ErrRunning.
+func (s *Store) Launch(ctx context.Context, d Draft) (ledger.Launched, []ledger.RefusedPhase, error) {
+	var (
+		out     ledger.Launched
+		refused []ledger.RefusedPhase
+	)
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		out, refused = ledger.Launched{}, nil
+		repeated, err := s.recordDraft(ctx, tx, d, &out)
+		if err != nil || repeated {
+			return err
+		}
+		if refused, err = s.incapable(ctx, tx, d.Phases); err != nil {
+			return err
+		}
+		if len(refused) > 0 {
+			_, err = tx.Exec(ctx, `UPDATE missions SET failure_code = $2, failure = $3 WHERE id = $1`, out.MissionID,
+				string(refused[0].Refusal.Code), fmt.Sprintf("phase %s: %s", refused[0].Phase, refused[0].Refusal.Sentence))
+			return err
+		}
+		return s.start(ctx, tx, d, &out)
+	})
+	if err != nil {
+		return ledger.Launched{}, nil, fmt.Errorf("launch mission %s: %w", d.Name, err)
+	}
+	return out, refused, nil
+}
+
+// recordDraft writes the draft and holds its row. repeated is true when the same
+// workflow run launched it before.
+func (s *Store) recordDraft(ctx context.Context, tx pgx.Tx, d Draft, out *ledger.Launched) (repeated bool, err error) {
+	var status, run string
+	err = tx.QueryRow(ctx, `
+INSERT INTO missions (name, status, document, actor) VALUES ($1, 'draft', $2, $3)
+ON CONFLICT (account, name) DO UPDATE SET account = EXCLUDED.account
+RETURNING id, status, launch, workflow_run`, d.Name, d.Document, d.Actor).
+		Scan(&out.MissionID, &status, &out.Launch, &run)
+	if err != nil {
+		return false, err
+	}
+	if run == d.WorkflowRun && out.Launch > 0 {
+		return true, s.readLaunch(ctx, tx, out)
+	}
+	if status == "running" {
+		return false, ErrRunning
+	}
+	_, err = tx.Exec(ctx, `
+UPDATE missions SET status = 'draft', document = $2, actor = $3, failure_code = '', failure = '',
+    target_node_id = NULL, ended_at = NULL WHERE id = $1`, out.MissionID, d.Document, d.Actor)
+	return false, err
+}
+
+func (s *Store) incapable(ctx context.Context, tx pgx.Tx, phases []DraftPhase) ([]ledger.RefusedPhase, error) {
+	fleets := map[string][]capacity.Node{}
+	var refused []ledger.RefusedPhase
+	for _, p := range phases {
+		fleet, ok := fleets[p.Demand.Backend]
+		if !ok {
+			rows, err := tx.Query(ctx, fleetSQL, p.Demand.Backend)
+			if err != nil {
+				return nil, err
+			}
+			if fleet, err = s.scanFleet(rows, p.Demand.Backend); err != nil {
+				return nil, err
+			}
+			fleets[p.Demand.Backend] = fleet
+		}
+		if r := capacity.Capable(fleet, p.Demand); r != nil {
+			refused = append(refused, ledger.RefusedPhase{Phase: p.Name, Refusal: *r})
+		}
+	}
+	return refused, nil
+}
+
+func (s *Store) start(ctx context.Context, tx pgx.Tx, d Draft, out *ledger.Launched) error {
+	err := tx.QueryRow(ctx, `SELECT id FROM gateways ORDER BY heartbeat_at DESC, id LIMIT 1`).Scan(&out.GatewayID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrNoGateway
+	}
+	if err != nil {
+		return err
+	}
+	out.Launch++
+	b := &pgx.Batch{}
+	b.Queue(`
+UPDATE missions SET status = 'running', launch = $2, workflow_run = $3, gateway_id = $4, started_at = now(),
+    ended_at = NULL, branch = '', base_commit = '' WHERE id = $1`,
+		out.MissionID, out.Launch, d.WorkflowRun, out.GatewayID)
+	for i, p := range d.Phases {
+		b.Queue(`
+INSERT INTO mission_phases (mission_id, launch, ordinal, name, backend, demand, turn, max_wait)
+VALUES ($1, $2, $3, $4, $5, $6, $7 * interval '1 second', $8 * interval '1 second')`,
+			out.MissionID, out.Launch, i+1, p.Name, p.Demand.Backend, p.Demand, p.Turn.Seconds(), p.MaxWait.Seconds())
+	}
+	if err := exec(ctx, tx, b); err != nil {
+		return err
+	}
+	return s.readLaunch(ctx, tx, out)
+}
+
+func (s *Store) readLaunch(ctx context.Context, tx pgx.Tx, out *ledger.Launched) error {
+	err := tx.QueryRow(ctx, `SELECT COALESCE(gateway_id, ''), COALESCE(started_at, now()) FROM missions WHERE id = $1`, out.MissionID).
+		Scan(&out.GatewayID, &out.StartedAt)
+	if err != nil {
+		return err
+	}
+	out.StartedAt = out.StartedAt.UTC()
+	rows, err := tx.Query(ctx, `SELECT id, name FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`,
+		out.MissionID, out.Launch)
+	if err != nil {
+		return err
+	}
+	out.Phases, err = pgx.CollectRows(rows, pgx.RowToStructByPos[ledger.LaunchedPhase])
+	return err
+}
+
+// SetCheckout records where a launch's results go.
+func (s *Store) SetCheckout(ctx context.Context, missionID int64, launch int, branch, base string) error {
+	_, err := s.pool.Exec(ctx, `UPDATE missions SET branch = $3, base_commit = $4 WHERE id = $1 AND launch = $2`,
+		missionID, launch, branch, base)
+	if err != nil {
+		return fmt.Errorf("record checkout: %w", err)
+	}
+	return nil
+}
+
+// FinishMission gives a launch its final status and ends every phase that is
+// still open with it: as cancelled, since nobody works on them any more. A
+// launch that has ended, or a later one, is not touched.
+func (s *Store) FinishMission(ctx context.Context, missionID int64, launch int, end ledger.MissionEnd) error {
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		open, err := openPhases(ctx, tx, missionID, launch)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		for _, id := range open {
+			e := ledger.Ended{Status: "cancelled", FailureCode: "mission_ended", Failure: "the mission ended before this phase"}
+			if end.FailureCode == ledger.CodeWorkflowLost {
+				e = ledger.Ended{Status: "failed", FailureCode: end.FailureCode, Failure: end.Failure}
+			}
+			queueRunEnd(b, id, ledger.RunEnd{Status: "lost", FailureCode: e.FailureCode, Failure: e.Failure})
+			queueEnd(b, id, "lost", e)
+		}
+		b.Queue(`
+UPDATE missions SET status = $3, failure_code = $4, failure = $5, ended_at = clock_timestamp(), target_node_id = NULL
+WHERE id = $1 AND launch = $2 AND status = 'running'`, missionID, launch, end.Status, end.FailureCode, end.Failure)
+		return exec(ctx, tx, b)
+	})
+	if err != nil {
+		return fmt.Errorf("finish mission %d: %w", missionID, err)
+	}
+	return nil
+}
+
+func openPhases(ctx context.Context, tx pgx.Tx, missionID int64, launch int) ([]int64, error) {
+	rows, err := tx.Query(ctx, `
+SELECT id FROM mission_phases WHERE mission_id = $1 AND launch = $2 AND status IN ('pending', 'running')
+ORDER BY id FOR UPDATE`, missionID, launch)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
+}
+
+// OpenMission is a mission that ought to have a workflow.
+type OpenMission struct {
+	ID     int64
+	Name   string
+	Launch int
+}
+
+// OpenMissions lists running missions that started longer than grace ago.
+func (s *Store) OpenMissions(ctx context.Context, grace time.Duration) ([]OpenMission, error) {
+	rows, err := s.pool.Query(ctx, `
+SELECT id, name, launch FROM missions
+WHERE status = 'running' AND started_at < now() - $1 * interval '1 second' ORDER BY id`, grace.Seconds())
+	if err != nil {
+		return nil, fmt.Errorf("list open missions: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[OpenMission])
+}
+
+// Signal is a message that a workflow must get after a commit.
+type Signal struct {
+	ID         int64
+	WorkflowID string
+	Name       string
+}
+
+// Signals returns the oldest undelivered signals.
+func (s *Store) Signals(ctx context.Context, limit int) ([]Signal, error) {
+	rows, err := s.pool.Query(ctx, `SELECT id, workflow_id, signal FROM outbox ORDER BY id LIMIT $1`, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read outbox: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Signal])
+}
+
+// Delivered removes signals that were carried, or whose workflow is gone.
+func (s *Store) Delivered(ctx context.Context, ids []int64) error {
+	if _, err := s.pool.Exec(ctx, `DELETE FROM outbox WHERE id = ANY($1)`, ids); err != nil {
+		return fmt.Errorf("clear outbox: %w", err)
+	}
+	return nil
+}
+
+// WaitingPools lists the pools in which a phase waits.
+func (s *Store) WaitingPools(ctx context.Context) ([]string, error) {
+	rows, err := s.pool.Query(ctx, `SELECT DISTINCT pool FROM capacity_waits ORDER BY pool`)
+	if err != nil {
+		return nil, fmt.Errorf("list pools: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

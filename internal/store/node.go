@@ -1,0 +1,266 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+)
+
+// HeartbeatResult is what a heartbeat changed.
+type HeartbeatResult struct {
+	Reply api.HeartbeatReply
+	// Changed says that the fleet may now run something it could not run before.
+	Changed bool
+}
+
+const heartbeatSQL = `
+INSERT INTO nodes AS n (id, arch, labels, version, boot_id, cpu_total, memory_total, disk_total, slots_total, start_limit, running)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT (id) DO UPDATE SET arch = EXCLUDED.arch, labels = EXCLUDED.labels, version = EXCLUDED.version,
+    boot_id = EXCLUDED.boot_id, start_limit = EXCLUDED.start_limit, running = EXCLUDED.running,
+    -- A node that shrank keeps what is reserved until it is released.
+    cpu_total = GREATEST(EXCLUDED.cpu_total, n.cpu_reserved), memory_total = GREATEST(EXCLUDED.memory_total, n.memory_reserved),
+    disk_total = GREATEST(EXCLUDED.disk_total, n.disk_reserved), slots_total = GREATEST(EXCLUDED.slots_total, n.slots_reserved),
+    heartbeat_at = clock_timestamp()
+RETURNING admin_state`
+
+const nodeBeforeSQL = `
+SELECT boot_id, cpu_total, memory_total, disk_total, slots_total, admin_state,
+       extract(epoch FROM now() - heartbeat_at)::float8
+FROM nodes WHERE id = $1 FOR UPDATE`
+
+const backendSQL = `
+INSERT INTO node_backends (node_id, backend, ok, why, accel, kernel, isolation, enforced, cpu_over, memory_over, disk_over, boot_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+ON CONFLICT (node_id, backend) DO UPDATE SET ok = EXCLUDED.ok, why = EXCLUDED.why, accel = EXCLUDED.accel,
+    kernel = EXCLUDED.kernel, isolation = EXCLUDED.isolation, enforced = EXCLUDED.enforced, cpu_over = EXCLUDED.cpu_over,
+    memory_over = EXCLUDED.memory_over, disk_over = EXCLUDED.disk_over, boot_ms = EXCLUDED.boot_ms, probed_at = now()
+WHERE (node_backends.ok, node_backends.why, node_backends.memory_over) IS DISTINCT FROM (EXCLUDED.ok, EXCLUDED.why, EXCLUDED.memory_over)`
+
+// stepSQL writes the step each machine is in; a machine that answers gives its
+// start slots back.
+const stepSQL = `
+WITH told AS (
+    SELECT * FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[])
+        AS v (id, step, started, accel, kernel, isolation)
+), stepped AS (
+    UPDATE topology_runs r SET step = v.step, accel = v.accel, kernel = v.kernel, isolation = v.isolation,
+        status = CASE WHEN v.started AND r.status = 'starting' THEN 'running' ELSE r.status END
+    FROM told v WHERE r.id = v.id AND r.node_id = $1 AND r.status IN ('starting', 'running')
+), begun AS (
+    UPDATE reservations res SET starting = 0 FROM told v, reservations old
+    WHERE res.run_id = v.id AND v.started AND res.released_at IS NULL AND res.starting > 0 AND old.id = res.id
+    RETURNING old.starting AS slots
+)
+UPDATE nodes SET starting = starting - (SELECT COALESCE(sum(slots), 0) FROM begun) WHERE id = $1
+  AND EXISTS (SELECT 1 FROM begun)`
+
+const unwantedSQL = `
+SELECT v.id FROM unnest($2::text[]) AS v (id)
+LEFT JOIN topology_runs r ON r.id = v.id AND r.node_id = $1
+WHERE r.id IS NULL OR r.status NOT IN ('starting', 'running')
+ORDER BY v.id`
+
+// Heartbeat records what an agent says: the node itself, its backends, the
+// machines it has, and those it destroyed, whose reservations it releases. The
+// reply names machines that no open run wants.
+func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult, error) {
+	var res HeartbeatResult
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		res = HeartbeatResult{}
+		fresh, err := s.isFresh(ctx, tx, h)
+		if err != nil {
+			return err
+		}
+		res.Changed = fresh || len(h.Ended) > 0
+		b := &pgx.Batch{}
+		b.Queue(heartbeatSQL, h.Node, h.Arch, nonNil(h.Labels), h.Version, h.BootID, h.Total.CPUMilli, h.Total.MemoryMiB,
+			h.Total.DiskMiB, h.Total.Slots, h.StartLimit, runIDs(h.Runs)).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&res.Reply.State) })
+		for _, name := range slices.Sorted(maps.Keys(h.Backends)) {
+			o := h.Backends[name]
+			b.Queue(backendSQL, h.Node, name, o.OK, o.Why, o.Accel, o.Kernel, o.Isolation, o.Enforced,
+				o.Overhead.CPUMilli, o.Overhead.MemoryMiB, o.Overhead.DiskMiB, o.BootMs)
+		}
+		for _, run := range h.Ended {
+			b.Queue(releaseSQL, nil, run)
+		}
+		queueSteps(b, h)
+		b.Queue(unwantedSQL, h.Node, runIDs(h.Runs)).Query(func(rows pgx.Rows) (err error) {
+			res.Reply.Destroy, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		})
+		return exec(ctx, tx, b)
+	})
+	if err != nil {
+		return HeartbeatResult{}, fmt.Errorf("record heartbeat of node %s: %w", h.Node, err)
+	}
+	return res, nil
+}
+
+// isFresh reports whether a heartbeat brings capacity: a new node, a new agent
+// process, another size, or a node that was silent.
+func (s *Store) isFresh(ctx context.Context, tx pgx.Tx, h api.Heartbeat) (bool, error) {
+	var (
+		boot, admin string
+		total       capacity.Resources
+		silence     float64
+	)
+	err := tx.QueryRow(ctx, nodeBeforeSQL, h.Node).
+		Scan(&boot, &total.CPUMilli, &total.MemoryMiB, &total.DiskMiB, &total.Slots, &admin, &silence)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return true, nil
+	}
+	return boot != h.BootID || total != h.Total || seconds(silence) > s.rules.SuspectAfter, err
+}
+
+func queueSteps(b *pgx.Batch, h api.Heartbeat) {
+	if len(h.Runs) == 0 {
+		return
+	}
+	var id, step, accel, kernel, isolation []string
+	var started []bool
+	for _, r := range h.Runs {
+		id, step, started = append(id, r.ID), append(step, r.Step), append(started, r.Started)
+		accel, kernel, isolation = append(accel, r.Accel), append(kernel, r.Kernel), append(isolation, r.Isolation)
+	}
+	b.Queue(stepSQL, h.Node, id, step, started, accel, kernel, isolation)
+}
+
+func runIDs(runs []api.RunReport) []string {
+	ids := make([]string, len(runs))
+	for i, r := range runs {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
+func nonNil(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
+
+// GatewayHeartbeat records that a gateway is alive.
+func (s *Store) GatewayHeartbeat(ctx context.Context, h api.GatewayHeartbeat) (time.Time, error) {
+	var now time.Time
+	err := s.pool.QueryRow(ctx, `
+INSERT INTO gateways (id, version) VALUES ($1, $2)
+ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version, heartbeat_at = clock_timestamp()
+RETURNING heartbeat_at`, h.Gateway, h.Version).Scan(&now)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("record heartbeat of gateway %s: %w", h.Gateway, err)
+	}
+	return now.UTC(), nil
+}
+
+// NodeChange is a person's decision about a node.
+type NodeChange struct {
+	Node, Actor, Reason string
+	To                  capacity.NodeState // ready, cordoned, draining, retired
+	Deadline            time.Duration      // of a drain; 0: none
+}
+
+// allowedFrom lists, for each state a person can ask for, the states it can be
+// asked in.
+var allowedFrom = map[capacity.NodeState][]string{
+	capacity.Ready:    {"ready", "cordoned", "draining", "drained"},
+	capacity.Cordoned: {"ready", "cordoned"},
+	capacity.Draining: {"ready", "cordoned", "draining", "drained"},
+	capacity.Retired:  {"ready", "cordoned", "draining", "drained", "retired"},
+}
+
+// ChangeNode carries out a person's decision. A node that holds runs cannot be
+// retired: ErrConflict. A draining node without runs is drained at once.
+func (s *Store) ChangeNode(ctx context.Context, c NodeChange) error {
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		var state string
+		var slots int64
+		err := tx.QueryRow(ctx, `SELECT admin_state, slots_reserved FROM nodes WHERE id = $1 FOR UPDATE`, c.Node).Scan(&state, &slots)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("node %s: %w", c.Node, ErrNotFound)
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(allowedFrom[c.To], state) {
+			return fmt.Errorf("node %s is %s: %w", c.Node, state, ErrConflict)
+		}
+		if c.To == capacity.Retired && slots > 0 {
+			return fmt.Errorf("node %s still holds %d machine(s); drain it first: %w", c.Node, slots, ErrConflict)
+		}
+		to := c.To
+		if to == capacity.Draining && slots == 0 {
+			to = capacity.Drained
+		}
+		_, err = tx.Exec(ctx, `
+UPDATE nodes SET admin_state = $2, state_reason = $3, state_actor = $4, capacity_version = capacity_version + 1,
+    state_since = CASE WHEN admin_state = $2 THEN state_since ELSE now() END,
+    drain_deadline = CASE WHEN $2 = 'draining' AND $5::float8 > 0 THEN now() + $5 * interval '1 second' END
+WHERE id = $1`, c.Node, string(to), c.Reason, c.Actor, c.Deadline.Seconds())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("set node to %s: %w", c.To, err)
+	}
+	return nil
+}
+
+// SettleDrains marks draining nodes that hold nothing as drained, and returns
+// the phases' workflow ids whose node has passed its drain deadline.
+func (s *Store) SettleDrains(ctx context.Context) ([]string, error) {
+	if _, err := s.pool.Exec(ctx, `
+UPDATE nodes SET admin_state = 'drained', state_since = now() WHERE admin_state = 'draining' AND slots_reserved = 0`); err != nil {
+		return nil, fmt.Errorf("settle drains: %w", err)
+	}
+	rows, err := s.pool.Query(ctx, `
+SELECT m.name, p.name FROM nodes n
+JOIN reservations r ON r.node_id = n.id AND r.released_at IS NULL
+JOIN mission_phases p ON p.id = r.phase_id JOIN missions m ON m.id = p.mission_id
+WHERE n.admin_state = 'draining' AND n.drain_deadline < now() AND p.status = 'running' ORDER BY r.id`)
+	if err != nil {
+		return nil, fmt.Errorf("list overdue drains: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		var mission, phase string
+		err := row.Scan(&mission, &phase)
+		return api.PhaseWorkflowID(mission, phase), err
+	})
+}
+
+// MismatchedNode is a node whose counters differ from its reservations.
+type MismatchedNode struct {
+	Node              string
+	Counted, Reserved capacity.Resources
+}
+
+// Audit compares each node's counters with the sum of its open reservations.
+// The counters are a cache of the reservations: any difference is a fault.
+func (s *Store) Audit(ctx context.Context) ([]MismatchedNode, error) {
+	rows, err := s.pool.Query(ctx, `
+SELECT n.id, n.cpu_reserved, n.memory_reserved, n.disk_reserved, n.slots_reserved,
+       COALESCE(sum(r.cpu), 0)::bigint, COALESCE(sum(r.memory), 0)::bigint, COALESCE(sum(r.disk), 0)::bigint, COALESCE(sum(r.slots), 0)::bigint
+FROM nodes n LEFT JOIN reservations r ON r.node_id = n.id AND r.released_at IS NULL
+GROUP BY n.id
+HAVING (n.cpu_reserved, n.memory_reserved, n.disk_reserved, n.slots_reserved) IS DISTINCT FROM
+       (COALESCE(sum(r.cpu), 0), COALESCE(sum(r.memory), 0), COALESCE(sum(r.disk), 0), COALESCE(sum(r.slots), 0))
+ORDER BY n.id`)
+	if err != nil {
+		return nil, fmt.Errorf("audit reservations: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (MismatchedNode, error) {
+		var m MismatchedNode
+		err := row.Scan(&m.Node, &m.Counted.CPUMilli, &m.Counted.MemoryMiB, &m.Counted.DiskMiB, &m.Counted.Slots,
+			&m.Reserved.CPUMilli, &m.Reserved.MemoryMiB, &m.Reserved.DiskMiB, &m.Reserved.Slots)
+		return m, err
+	})
+}

@@ -1,0 +1,193 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tidewait/internal/ledger"
+)
+
+// Statements that end things. Releasing is idempotent: only the first call
+// finds released_at NULL.
+const (
+	releaseSQL = `
+WITH freed AS (
+    UPDATE reservations SET released_at = clock_timestamp()
+    WHERE released_at IS NULL AND (phase_id = $1 OR run_id = $2) RETURNING *)
+UPDATE nodes n SET cpu_reserved = cpu_reserved - f.cpu, memory_reserved = memory_reserved - f.memory,
+    disk_reserved = disk_reserved - f.disk, slots_reserved = slots_reserved - f.slots,
+    starting = n.starting - f.starting, capacity_version = capacity_version + 1
+FROM freed f WHERE n.id = f.node_id`
+
+	endRunsSQL = `
+UPDATE topology_runs SET status = $2, ended_at = clock_timestamp(), step = 'ended',
+    exit_code = $3, signal = $4, failure_code = $5, failure = $6
+WHERE phase_id = $1 AND status IN ('starting', 'running')`
+
+	endPhaseSQL = `
+UPDATE mission_phases SET status = $2, capacity_blocked_since = NULL, capacity_note = NULL,
+    commit_sha = $3, failure_code = $4, failure = $5, ended_at = clock_timestamp()
+WHERE id = $1 AND status IN ('pending', 'running')`
+
+	clearTargetSQL = `
+UPDATE missions SET target_node_id = NULL
+WHERE id = (SELECT mission_id FROM mission_phases WHERE id = $1)`
+)
+
+// queueEnd queues the statements that give a phase its final status. endedBy is
+// what the history says of a wait that is still open.
+func queueEnd(b *pgx.Batch, phaseID int64, endedBy string, e ledger.Ended) {
+	b.Queue(endWaitsSQL, []int64{phaseID}, endedBy, []string{""})
+	b.Queue(releaseSQL, phaseID, "")
+	b.Queue(endPhaseSQL, phaseID, e.Status, e.Commit, e.FailureCode, e.Failure)
+	b.Queue(clearTargetSQL, phaseID)
+}
+
+func queueRunEnd(b *pgx.Batch, phaseID int64, e ledger.RunEnd) {
+	var code *int
+	var signal string
+	if e.Exit != nil {
+		signal = e.Exit.Signal
+		if signal == "" {
+			code = &e.Exit.Code
+		}
+	}
+	b.Queue(endRunsSQL, phaseID, e.Status, code, signal, e.FailureCode, e.Failure)
+}
+
+// FinishPhase gives a phase its final status, ends its run and releases its
+// node, in one transaction. A phase that has ended already keeps its status,
+// which is returned.
+func (s *Store) FinishPhase(ctx context.Context, phaseID int64, run ledger.RunEnd, end ledger.Ended) (ledger.Ended, error) {
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		settled, err := lockPhase(ctx, tx, phaseID)
+		if err != nil {
+			return err
+		}
+		if settled != nil {
+			end = *settled
+			return nil
+		}
+		b := &pgx.Batch{}
+		queueRunEnd(b, phaseID, run)
+		queueEnd(b, phaseID, endedByOf(end.Status), end)
+		return exec(ctx, tx, b)
+	})
+	if err != nil {
+		return ledger.Ended{}, fmt.Errorf("finish phase %d: %w", phaseID, err)
+	}
+	return end, nil
+}
+
+// CancelPhase ends a phase that waits or runs. One that was placed meanwhile
+// gives its node back; one that has ended keeps its status, which is returned.
+func (s *Store) CancelPhase(ctx context.Context, phaseID int64, reason string) (ledger.Ended, error) {
+	return s.FinishPhase(ctx, phaseID,
+		ledger.RunEnd{Status: "cancelled", FailureCode: "cancelled", Failure: reason},
+		ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: reason})
+}
+
+// RetryPhase ends the phase's run and puts the phase back into the queue for
+// its next attempt. It keeps its place there. It returns the next attempt.
+// Calling it again for the same attempt changes nothing.
+func (s *Store) RetryPhase(ctx context.Context, phaseID int64, attempt int, run ledger.RunEnd) (int, error) {
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		if _, err := lockPhase(ctx, tx, phaseID); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `
+UPDATE mission_phases SET status = 'pending', attempt = attempt + 1
+WHERE id = $1 AND attempt = $2 AND status = 'running'`, phaseID, attempt)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		b := &pgx.Batch{}
+		queueRunEnd(b, phaseID, run)
+		b.Queue(releaseSQL, phaseID, "")
+		b.Queue(clearTargetSQL, phaseID)
+		return exec(ctx, tx, b)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("queue phase %d again: %w", phaseID, err)
+	}
+	return attempt + 1, nil
+}
+
+// lockPhase holds a phase's row for the rest of the transaction. It returns the
+// phase's end when it has one.
+func lockPhase(ctx context.Context, tx pgx.Tx, phaseID int64) (*ledger.Ended, error) {
+	var e ledger.Ended
+	err := tx.QueryRow(ctx, `
+SELECT status, commit_sha, failure_code, failure FROM mission_phases WHERE id = $1 FOR UPDATE`, phaseID).
+		Scan(&e.Status, &e.Commit, &e.FailureCode, &e.Failure)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, fmt.Errorf("phase %d: %w", phaseID, ErrNotFound)
+	case err != nil:
+		return nil, err
+	case e.Status == "pending" || e.Status == "running":
+		return nil, nil //nolint:nilnil // no end, no error: the phase is open
+	}
+	return &e, nil
+}
+
+func endedByOf(status string) string {
+	if status == "cancelled" {
+		return "cancelled"
+	}
+	return "lost"
+}
+
+// JudgeRun decides what became of a run whose activity was lost: the agent said
+// since then that it does not have it, or the node has been silent for so long
+// that its agent must have destroyed it. Until one of the two is true the node
+// is not free and the phase waits for it.
+func (s *Store) JudgeRun(ctx context.Context, runID string) (ledger.Verdict, error) {
+	var v ledger.Verdict
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		var (
+			status     string
+			heard, has bool
+			silence    float64
+			now        time.Time
+		)
+		err := tx.QueryRow(ctx, `
+UPDATE topology_runs r SET suspected_at = COALESCE(r.suspected_at, clock_timestamp())
+FROM nodes n WHERE r.id = $1 AND n.id = r.node_id
+RETURNING n.id, r.status, r.suspected_at, n.heartbeat_at > r.suspected_at, r.id = ANY(n.running),
+          extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8, clock_timestamp()`, runID).
+			Scan(&v.Node, &status, &v.Since, &heard, &has, &silence, &now)
+		if err != nil {
+			return err
+		}
+		silent := min(seconds(silence), time.Since(s.started))
+		v.Left = max(s.rules.LostAfter-silent, 0)
+		v.Until, v.Since = now.Add(v.Left).UTC(), v.Since.UTC()
+		switch {
+		case status != "starting" && status != "running":
+			v.Gone, v.Reason = !has || v.Left == 0, fmt.Sprintf("run %s has ended", runID)
+		case v.Left == 0:
+			v.Gone, v.Reason = true, fmt.Sprintf("node %s has been silent for %s", v.Node, silent.Round(time.Second))
+		case heard && !has:
+			v.Gone, v.Reason = true, fmt.Sprintf("the agent of node %s came back without run %s", v.Node, runID)
+		case heard && has:
+			v.Reason = fmt.Sprintf("node %s still has run %s and is told to destroy it", v.Node, runID)
+			_, err = tx.Exec(ctx, `UPDATE topology_runs SET status = 'lost', step = 'destroy' WHERE id = $1`, runID)
+			return err
+		default:
+			v.Reason = fmt.Sprintf("node %s is silent; its agent may still have run %s", v.Node, runID)
+		}
+		return nil
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ledger.Verdict{Gone: true, Reason: fmt.Sprintf("run %s is not known", runID)}, nil
+	}
+	if err != nil {
+		return ledger.Verdict{}, fmt.Errorf("judge run %s: %w", runID, err)
+	}
+	return v, nil
+}

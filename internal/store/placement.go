@@ -1,0 +1,478 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
+)
+
+// Look is one phase's wish to be looked at in a pass.
+type Look struct {
+	PhaseID int64
+	Attempt int
+	Wake    ledger.Wake
+	// Expire asks for the last look: past its bound, and final when refused.
+	Expire bool
+}
+
+// PassResult is what one pass over a pool did.
+type PassResult struct {
+	Outcomes map[int64]ledger.Outcome // of the phases that asked
+	Admitted int                      // phases that got a node, whether they asked or not
+	Signals  int                      // of those, how many did not ask and are told through the outbox
+	Waiting  int                      // phases that still wait
+}
+
+// How old the record of a look may get before a pass writes it again: at most
+// checkedEvery when nothing changed, at most rewordedEvery when only the
+// sentence or the position did. A changed code is written at once. Without
+// these a busy pool would rewrite its whole queue in every pass.
+const (
+	checkedEvery  = 5 * time.Second
+	rewordedEvery = time.Second
+)
+
+// Pass looks once at every waiting phase of a pool, in order of first refusal:
+// it admits what may run, and writes everyone else's code, sentence, position
+// and time of the look. looks are the phases that ask; each gets an outcome.
+//
+// Reservation, target node, run, phase status, the cleared wait and the signal
+// for those that did not ask are one transaction. One pass of a pool runs at a
+// time, held by an advisory lock; correctness does not depend on it, since
+// every update is conditional and the constraints of the nodes table hold.
+func (s *Store) Pass(ctx context.Context, pool string, looks []Look, wake ledger.Wake) (PassResult, error) {
+	var res PassResult
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		p := pass{store: s, pool: pool, wake: wake, looks: make(map[int64]Look, len(looks))}
+		for _, l := range looks {
+			p.looks[l.PhaseID] = l
+		}
+		if err := p.load(ctx, tx); err != nil {
+			return err
+		}
+		p.decide()
+		if err := p.write(ctx, tx); err != nil {
+			return err
+		}
+		res = p.result()
+		return nil
+	})
+	if err != nil {
+		return PassResult{}, fmt.Errorf("place phases of pool %s: %w", pool, err)
+	}
+	return res, nil
+}
+
+// pass is the state of one Pass.
+type pass struct {
+	store *Store
+	pool  string
+	wake  ledger.Wake
+	looks map[int64]Look
+
+	now      time.Time
+	fleet    []capacity.Node
+	queue    []queued
+	outcomes map[int64]ledger.Outcome
+
+	admitted []admission
+	refused  []refusal
+}
+
+// queued is one phase in the queue, with what the latest look wrote.
+type queued struct {
+	id, missionID  int64
+	mission, phase string
+	attempt        int
+	demand         capacity.Demand
+	turn, maxWait  time.Duration
+
+	since, bound, checkedAt *time.Time
+	code, note              string
+	position, shownPosition int
+	tries                   map[ledger.Wake]int
+}
+
+type admission struct {
+	queued
+	capacity.Placement
+	runID string
+	asked bool
+}
+
+type refusal struct {
+	queued
+	capacity.CapacityRefusal
+	since, bound time.Time
+	asked        bool
+}
+
+const enqueueSQL = `
+UPDATE mission_phases SET queued_at = COALESCE(queued_at, clock_timestamp())
+WHERE id = ANY($1) AND status = 'pending' AND queued_at IS NULL`
+
+const queueSQL = `
+SELECT p.id, p.mission_id, m.name, p.name, p.attempt, p.demand,
+       extract(epoch FROM p.turn)::float8, extract(epoch FROM p.max_wait)::float8,
+       w.since, w.bound, w.checked_at, COALESCE(w.code, ''), COALESCE(p.capacity_note, ''),
+       COALESCE(w.position, 0), w.tries
+FROM mission_phases p JOIN missions m ON m.id = p.mission_id
+LEFT JOIN capacity_waits w ON w.phase_id = p.id
+WHERE p.backend = $1 AND p.status = 'pending' AND p.queued_at IS NOT NULL
+  AND (w.bound IS NULL OR w.bound > now() OR p.id = ANY($2))
+ORDER BY p.queued_at, p.id`
+
+// settledSQL reads the phases that asked and are not in the queue, because
+// they have a node already or have ended.
+const settledSQL = `
+SELECT p.id, p.status, p.attempt, p.commit_sha, p.failure_code, p.failure,
+       extract(epoch FROM p.turn)::float8, COALESCE(r.id, ''), COALESCE(r.node_id, ''), COALESCE(r.attempt, 0)
+FROM mission_phases p
+LEFT JOIN topology_runs r ON r.phase_id = p.id AND r.attempt = p.attempt
+WHERE p.id = ANY($1) AND p.status <> 'pending'`
+
+func (p *pass) load(ctx context.Context, tx pgx.Tx) error {
+	ids := slices.Sorted(maps.Keys(p.looks))
+	var expiring []int64
+	for _, l := range p.looks {
+		if l.Expire {
+			expiring = append(expiring, l.PhaseID)
+		}
+	}
+	p.outcomes = make(map[int64]ledger.Outcome, len(ids))
+
+	b := &pgx.Batch{}
+	b.Queue("SELECT pg_advisory_xact_lock(hashtextextended('tidewait.placer.' || $1, 0))", p.pool)
+	b.Queue(enqueueSQL, ids)
+	b.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&p.now) })
+	b.Queue(fleetSQL, p.pool).Query(func(rows pgx.Rows) (err error) {
+		p.fleet, err = p.store.scanFleet(rows, p.pool)
+		return err
+	})
+	b.Queue(queueSQL, p.pool, expiring).Query(p.scanQueue)
+	b.Queue(settledSQL, ids).Query(p.scanSettled)
+	return exec(ctx, tx, b)
+}
+
+func (p *pass) scanQueue(rows pgx.Rows) error {
+	defer rows.Close()
+	for rows.Next() {
+		var (
+			q             queued
+			turn, maxWait float64
+		)
+		if err := rows.Scan(&q.id, &q.missionID, &q.mission, &q.phase, &q.attempt, &q.demand, &turn, &maxWait,
+			&q.since, &q.bound, &q.checkedAt, &q.code, &q.note, &q.shownPosition, &q.tries); err != nil {
+			return err
+		}
+		q.turn, q.maxWait = seconds(turn), seconds(maxWait)
+		p.queue = append(p.queue, q)
+	}
+	return rows.Err()
+}
+
+func (p *pass) scanSettled(rows pgx.Rows) error {
+	defer rows.Close()
+	for rows.Next() {
+		var (
+			id                            int64
+			attempt, runAttempt           int
+			status, commit, code, failure string
+			turn                          float64
+			runID, nodeID                 string
+		)
+		if err := rows.Scan(&id, &status, &attempt, &commit, &code, &failure, &turn, &runID, &nodeID, &runAttempt); err != nil {
+			return err
+		}
+		if status == "running" {
+			p.outcomes[id] = ledger.Outcome{Placed: &ledger.Placed{RunID: runID, NodeID: nodeID, Attempt: attempt, Turn: seconds(turn)}}
+			continue
+		}
+		p.outcomes[id] = ledger.Outcome{Ended: &ledger.Ended{Status: status, Commit: commit, FailureCode: code, Failure: failure}}
+	}
+	return rows.Err()
+}
+
+func (p *pass) decide() {
+	items := make([]capacity.Waiting, len(p.queue))
+	for i, q := range p.queue {
+		items[i] = capacity.Waiting{ID: q.id, Demand: q.demand}
+	}
+	for i, v := range capacity.Pass(p.fleet, items) {
+		q := p.queue[i]
+		l, asked := p.looks[q.id]
+		// An asker whose attempt is over gets no answer, and so no placement
+		// that nobody would use.
+		asked = asked && l.Attempt == q.attempt
+		switch {
+		case v.Placement != nil:
+			p.admit(q, *v.Placement, asked)
+		case v.Capability != nil:
+			if asked {
+				p.outcomes[q.id] = ledger.Outcome{Incapable: v.Capability}
+			}
+		default:
+			p.refuse(q, v, asked)
+		}
+	}
+}
+
+func (p *pass) admit(q queued, pl capacity.Placement, asked bool) {
+	a := admission{queued: q, Placement: pl, runID: RunID(q.id, q.attempt), asked: asked}
+	p.admitted = append(p.admitted, a)
+	if asked {
+		p.outcomes[q.id] = ledger.Outcome{Placed: &ledger.Placed{RunID: a.runID, NodeID: pl.NodeID, Attempt: q.attempt, Turn: q.turn}}
+	}
+}
+
+func (p *pass) refuse(q queued, v capacity.Verdict, asked bool) {
+	r := refusal{queued: q, CapacityRefusal: *v.Capacity, asked: asked, since: p.now, bound: p.now.Add(q.maxWait)}
+	if q.since != nil {
+		r.since, r.bound = *q.since, *q.bound
+	}
+	r.position = v.Position
+	p.refused = append(p.refused, r)
+	if asked && p.looks[q.id].Expire && !p.now.Before(r.bound) {
+		p.outcomes[q.id] = ledger.Outcome{Ended: &ledger.Ended{
+			Status: "failed", FailureCode: "wait_exceeded",
+			Failure: fmt.Sprintf("waited %s for capacity, the longest allowed; at last: %s", q.maxWait, r.Sentence),
+		}}
+		return
+	}
+	if asked {
+		p.outcomes[q.id] = ledger.Outcome{Waiting: &ledger.Waiting{
+			Code: r.Code, Sentence: r.Sentence, Since: r.since.UTC(), Bound: r.bound.UTC(), Left: r.bound.Sub(p.now),
+			CheckedAt: p.now.UTC(), Position: r.position, Counts: r.Counts,
+		}}
+	}
+}
+
+// RunID returns the id of the attempt-th run of a phase: short, since it
+// becomes part of socket paths, and unique in the database.
+func RunID(phaseID int64, attempt int) string { return fmt.Sprintf("r%d-%d", phaseID, attempt) }
+
+func (p *pass) write(ctx context.Context, tx pgx.Tx) error {
+	b := &pgx.Batch{}
+	p.queueAdmissions(b)
+	p.queueRefusals(b)
+	return exec(ctx, tx, b)
+}
+
+const (
+	reserveNodesSQL = `
+UPDATE nodes n SET cpu_reserved = cpu_reserved + v.cpu, memory_reserved = memory_reserved + v.memory,
+    disk_reserved = disk_reserved + v.disk, slots_reserved = slots_reserved + v.slots,
+    starting = n.starting + v.starting, capacity_version = capacity_version + 1
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+    AS v (id, cpu, memory, disk, slots, starting)
+WHERE n.id = v.id AND n.admin_state = 'ready'
+  AND cpu_reserved + v.cpu <= cpu_total AND memory_reserved + v.memory <= memory_total
+  AND disk_reserved + v.disk <= disk_total AND slots_reserved + v.slots <= slots_total`
+
+	startRunsSQL = `
+INSERT INTO topology_runs (id, phase_id, attempt, node_id)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::text[])`
+
+	reserveSQL = `
+INSERT INTO reservations (run_id, phase_id, attempt, node_id, cpu, memory, disk, slots, starting, ends_by)
+SELECT v.run, v.phase, v.attempt, v.node, v.cpu, v.memory, v.disk, v.slots, v.starting, now() + v.turn * interval '1 second'
+FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::float8[])
+    AS v (run, phase, attempt, node, cpu, memory, disk, slots, starting, turn)`
+
+	// endWaitsSQL moves the waits of phases into the history.
+	endWaitsSQL = `
+WITH gone AS (DELETE FROM capacity_waits WHERE phase_id = ANY($1) RETURNING *)
+INSERT INTO wait_history (phase_id, kind, code, reason, since, ended_at, ended_by, woken_by, attempts)
+SELECT g.phase_id, 'capacity', g.code, COALESCE(p.capacity_note, ''), g.since, clock_timestamp(), $2, COALESCE(v.wake, ''), g.attempts
+FROM gone g JOIN mission_phases p ON p.id = g.phase_id
+LEFT JOIN unnest($1::bigint[], $3::text[]) AS v (id, wake) ON v.id = g.phase_id`
+
+	startPhasesSQL = `
+UPDATE mission_phases p SET status = 'running', capacity_blocked_since = NULL, capacity_note = NULL,
+    started_at = COALESCE(started_at, now())
+FROM unnest($1::bigint[], $2::integer[]) AS v (id, attempt)
+WHERE p.id = v.id AND p.attempt = v.attempt AND p.status = 'pending'`
+
+	targetNodesSQL = `
+UPDATE missions m SET target_node_id = v.node
+FROM unnest($1::bigint[], $2::text[]) AS v (id, node) WHERE m.id = v.id`
+
+	signalPlacedSQL = `
+INSERT INTO outbox (workflow_id, signal)
+SELECT id, $2 FROM unnest($1::text[]) AS v (id)`
+)
+
+func (p *pass) queueAdmissions(b *pgx.Batch) {
+	if len(p.admitted) == 0 {
+		return
+	}
+	var c admissionColumns
+	perNode := map[string]capacity.Resources{}
+	starting := map[string]int64{}
+	var signals []string
+	for _, a := range p.admitted {
+		start := a.Need.Slots
+		if lightStart(p.pool) {
+			start = 0
+		}
+		c.add(a, start, p.wakeOf(a.id))
+		perNode[a.NodeID] = perNode[a.NodeID].Add(a.Need)
+		starting[a.NodeID] += start
+		if !a.asked {
+			signals = append(signals, api.PhaseWorkflowID(a.mission, a.phase))
+		}
+	}
+	var n nodeColumns
+	for _, id := range slices.Sorted(maps.Keys(perNode)) {
+		n.add(id, perNode[id], starting[id])
+	}
+	b.Queue(reserveNodesSQL, n.id, n.cpu, n.memory, n.disk, n.slots, n.starting).Exec(affects(len(n.id)))
+	b.Queue(startRunsSQL, c.run, c.phase, c.attempt, c.node)
+	b.Queue(reserveSQL, c.run, c.phase, c.attempt, c.node, c.cpu, c.memory, c.disk, c.slots, c.starting, c.turn)
+	b.Queue(endWaitsSQL, c.phase, "placed", c.wake)
+	b.Queue(startPhasesSQL, c.phase, c.attempt).Exec(affects(len(c.phase)))
+	b.Queue(targetNodesSQL, c.mission, c.node)
+	if len(signals) > 0 {
+		b.Queue(signalPlacedSQL, signals, ledger.SignalPlaced)
+	}
+}
+
+type admissionColumns struct {
+	run, node, wake                    []string
+	phase, mission                     []int64
+	attempt                            []int
+	cpu, memory, disk, slots, starting []int64
+	turn                               []float64
+}
+
+func (c *admissionColumns) add(a admission, starting int64, wake ledger.Wake) {
+	c.wake = append(c.wake, string(wake))
+	c.run, c.node = append(c.run, a.runID), append(c.node, a.NodeID)
+	c.phase, c.mission = append(c.phase, a.id), append(c.mission, a.missionID)
+	c.attempt = append(c.attempt, a.attempt)
+	c.cpu, c.memory = append(c.cpu, a.Need.CPUMilli), append(c.memory, a.Need.MemoryMiB)
+	c.disk, c.slots = append(c.disk, a.Need.DiskMiB), append(c.slots, a.Need.Slots)
+	c.starting, c.turn = append(c.starting, starting), append(c.turn, a.turn.Seconds())
+}
+
+type nodeColumns struct {
+	id                                 []string
+	cpu, memory, disk, slots, starting []int64
+}
+
+func (c *nodeColumns) add(id string, r capacity.Resources, starting int64) {
+	c.id = append(c.id, id)
+	c.cpu, c.memory = append(c.cpu, r.CPUMilli), append(c.memory, r.MemoryMiB)
+	c.disk, c.slots = append(c.disk, r.DiskMiB), append(c.slots, r.Slots)
+	c.starting = append(c.starting, starting)
+}
+
+const (
+	// blockSQL stamps the first refusal once and lets the note follow the cause.
+	blockSQL = `
+UPDATE mission_phases p SET capacity_blocked_since = COALESCE(capacity_blocked_since, v.since), capacity_note = v.note
+FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS v (id, since, note)
+WHERE p.id = v.id AND p.status = 'pending'`
+
+	waitSQL = `
+INSERT INTO capacity_waits (phase_id, pool, since, bound, code, position, refusal, checked_at, tries, attempts)
+SELECT v.id, $1, v.since, v.bound, v.code, v.position, v.refusal, $2, v.tries, v.attempts
+FROM unnest($3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::integer[], $8::jsonb[], $9::jsonb[], $10::bigint[])
+    AS v (id, since, bound, code, position, refusal, tries, attempts)
+ON CONFLICT (phase_id) DO UPDATE SET code = EXCLUDED.code, position = EXCLUDED.position,
+    refusal = EXCLUDED.refusal, checked_at = EXCLUDED.checked_at, tries = EXCLUDED.tries, attempts = EXCLUDED.attempts`
+)
+
+func (p *pass) queueRefusals(b *pgx.Batch) {
+	var c refusalColumns
+	for _, r := range p.refused {
+		if p.outcomes[r.id].Ended != nil {
+			queueEnd(b, r.id, "expired", *p.outcomes[r.id].Ended)
+			continue
+		}
+		if r.asked || p.stale(r) {
+			c.add(r, p.wakeOf(r.id))
+		}
+	}
+	if len(c.id) == 0 {
+		return
+	}
+	b.Queue(blockSQL, c.id, c.since, c.note)
+	b.Queue(waitSQL, p.pool, p.now, c.id, c.since, c.bound, c.code, c.position, c.refusal, c.tries, c.attempts)
+}
+
+// stale reports whether what the latest look wrote is no longer what this look
+// found, or is old.
+func (p *pass) stale(r refusal) bool {
+	q := r.queued
+	if q.checkedAt == nil || q.code != string(r.Code) {
+		return true
+	}
+	age := p.now.Sub(*q.checkedAt)
+	return age >= checkedEvery || age >= rewordedEvery && (q.note != r.Sentence || q.shownPosition != r.position)
+}
+
+func (p *pass) wakeOf(id int64) ledger.Wake {
+	if l, ok := p.looks[id]; ok {
+		return l.Wake
+	}
+	return p.wake
+}
+
+type refusalColumns struct {
+	id, attempts []int64
+	since, bound []time.Time
+	code, note   []string
+	position     []int
+	refusal      []capacity.CapacityRefusal
+	tries        []map[ledger.Wake]int
+}
+
+func (c *refusalColumns) add(r refusal, wake ledger.Wake) {
+	tries := maps.Clone(r.tries)
+	if tries == nil {
+		tries = map[ledger.Wake]int{}
+	}
+	tries[wake]++
+	var attempts int64
+	for _, n := range tries {
+		attempts += int64(n)
+	}
+	c.id, c.attempts = append(c.id, r.id), append(c.attempts, attempts)
+	c.since, c.bound = append(c.since, r.since), append(c.bound, r.bound)
+	c.code, c.note = append(c.code, string(r.Code)), append(c.note, r.Sentence)
+	c.position = append(c.position, r.position)
+	c.refusal, c.tries = append(c.refusal, r.CapacityRefusal), append(c.tries, tries)
+}
+
+func (p *pass) result() PassResult {
+	res := PassResult{Outcomes: p.outcomes, Admitted: len(p.admitted), Waiting: len(p.refused)}
+	for _, a := range p.admitted {
+		if !a.asked {
+			res.Signals++
+		}
+	}
+	return res
+}
+
+// affects returns a check that a statement changed exactly n rows; when it did
+// not, somebody changed a row since the look, and the pass looks again.
+func affects(n int) func(pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() != int64(n) {
+			return errAgain
+		}
+		return nil
+	}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

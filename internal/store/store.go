@@ -1,0 +1,108 @@
+// Package store keeps Tidewait's state in Postgres. Nothing above it writes SQL.
+//
+// Every method is one transaction, is safe for concurrent use by any number of
+// processes, and reads time from the database's clock only.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Errors that callers decide on. Each is wrapped with what was asked.
+var (
+	ErrNotFound = errors.New("not found")
+	ErrConflict = errors.New("not possible in the present state")
+)
+
+// Rules are the parts of the configuration that decide what rows mean.
+type Rules struct {
+	SuspectAfter time.Duration // silence after which a node gets no new work
+	LostAfter    time.Duration // silence after which a node counts as down
+}
+
+// Store is a pool of connections to one database.
+type Store struct {
+	pool    *pgxpool.Pool
+	rules   Rules
+	started time.Time
+}
+
+// Open connects to the database at url with at most maxConns connections.
+// It does not touch the schema.
+func Open(ctx context.Context, url string, maxConns int32, rules Rules) (*Store, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("postgres.url: %w", err)
+	}
+	if maxConns > 0 {
+		cfg.MaxConns = maxConns
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to postgres: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to postgres at %s: %w", cfg.ConnConfig.Host, err)
+	}
+	return &Store{pool: pool, rules: rules, started: time.Now()}, nil
+}
+
+// Close ends all connections.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ping asks the database for a sign of life.
+func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
+
+// Now returns the database's clock.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	var now time.Time
+	err := s.pool.QueryRow(ctx, "SELECT now()").Scan(&now)
+	return now.UTC(), err
+}
+
+const maxTxTries = 5
+
+// tx runs f in a transaction, again when Postgres broke a deadlock or f
+// returned errAgain.
+func (s *Store) tx(ctx context.Context, f func(pgx.Tx) error) error {
+	var err error
+	for range maxTxTries {
+		err = pgx.BeginFunc(ctx, s.pool, f)
+		if !errors.Is(err, errAgain) && !isSerialization(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("gave up after %d tries: %w", maxTxTries, err)
+}
+
+// errAgain says that a row changed between the look and the update.
+var errAgain = errors.New("a row changed meanwhile")
+
+func isSerialization(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
+}
+
+// exec sends the queued statements in one round trip and returns the first error.
+func exec(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, b).Close()
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}

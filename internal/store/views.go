@@ -1,0 +1,334 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
+)
+
+// MaxList bounds every list.
+const MaxList = 500
+
+const missionSQL = `
+SELECT m.id, m.name, m.status, m.launch, COALESCE(m.document #>> '{spec,backend}', ''),
+       jsonb_array_length(m.document #> '{spec,phases}'),
+       (SELECT count(*) FROM mission_phases p WHERE p.mission_id = m.id AND p.launch = m.launch AND p.status = 'succeeded'),
+       COALESCE((SELECT p.name FROM mission_phases p WHERE p.mission_id = m.id AND p.launch = m.launch AND m.status = 'running'
+                 AND (p.status = 'running' OR p.queued_at IS NOT NULL AND p.status = 'pending') ORDER BY ordinal LIMIT 1), ''),
+       m.failure_code, m.failure, m.actor, m.created_at, m.started_at, m.ended_at,
+       COALESCE(m.gateway_id, ''), m.branch, m.base_commit, COALESCE(m.target_node_id, ''), m.document
+FROM missions m`
+
+func scanMission(row pgx.CollectableRow) (missionRow, error) {
+	var r missionRow
+	m := &r.Mission
+	err := row.Scan(&r.id, &m.Name, &m.Status, &m.Launch, &m.Backend, &m.Phases, &m.PhasesDone, &m.Current,
+		&m.FailureCode, &m.Failure, &m.Actor, &m.CreatedAt, &m.StartedAt, &m.EndedAt,
+		&r.Gateway, &r.Branch, &r.BaseCommit, &r.TargetNode, &r.Document)
+	m.CreatedAt, m.StartedAt, m.EndedAt = m.CreatedAt.UTC(), utc(m.StartedAt), utc(m.EndedAt)
+	r.WorkflowID = api.MissionWorkflowID(m.Name)
+	return r, err
+}
+
+type missionRow struct {
+	api.MissionDetail
+	id int64
+}
+
+// ListMissions lists missions, newest first, with the wait of each one that waits.
+func (s *Store) ListMissions(ctx context.Context, status string, limit int) ([]api.Mission, error) {
+	if limit <= 0 || limit > MaxList {
+		limit = MaxList
+	}
+	rows, err := s.pool.Query(ctx, missionSQL+` WHERE $1 = '' OR m.status = $1 ORDER BY m.id DESC LIMIT $2`, status, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list missions: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, scanMission)
+	if err != nil {
+		return nil, fmt.Errorf("list missions: %w", err)
+	}
+	waits, err := s.ListWaits(ctx, api.WaitRequest{}, time.Minute)
+	if err != nil {
+		return nil, err
+	}
+	byMission := map[string]*api.Wait{}
+	for i := range waits.Waits {
+		byMission[waits.Waits[i].Mission] = &waits.Waits[i]
+	}
+	list := make([]api.Mission, len(found))
+	for i, f := range found {
+		list[i] = f.Mission
+		list[i].Wait = byMission[f.Name]
+	}
+	return list, nil
+}
+
+// ShowMission reads one launch of a mission; launch 0 is the latest. retry is
+// how often a waiting phase is looked at.
+func (s *Store) ShowMission(ctx context.Context, name string, launch int, retry time.Duration) (api.MissionDetail, error) {
+	rows, err := s.pool.Query(ctx, missionSQL+` WHERE m.name = $1`, name)
+	if err != nil {
+		return api.MissionDetail{}, fmt.Errorf("show mission %s: %w", name, err)
+	}
+	r, err := pgx.CollectExactlyOneRow(rows, scanMission)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return api.MissionDetail{}, fmt.Errorf("mission %s: %w", name, ErrNotFound)
+	}
+	if err != nil {
+		return api.MissionDetail{}, fmt.Errorf("show mission %s: %w", name, err)
+	}
+	if launch == 0 {
+		launch = r.Launch
+	}
+	r.Launch = launch
+	if err := s.readPhases(ctx, &r, launch, retry); err != nil {
+		return api.MissionDetail{}, fmt.Errorf("show mission %s: %w", name, err)
+	}
+	return r.MissionDetail, nil
+}
+
+func (s *Store) readPhases(ctx context.Context, r *missionRow, launch int, retry time.Duration) error {
+	rows, err := s.pool.Query(ctx, `
+SELECT id, name, ordinal, status, attempt, commit_sha, failure_code, failure, started_at, ended_at
+FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, r.id, launch)
+	if err != nil {
+		return err
+	}
+	index := map[int64]int{}
+	r.PhaseList, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Phase, error) {
+		var p api.Phase
+		var id int64
+		err := row.Scan(&id, &p.Name, &p.Ordinal, &p.Status, &p.Attempt, &p.Commit, &p.FailureCode, &p.Failure, &p.StartedAt, &p.EndedAt)
+		p.StartedAt, p.EndedAt = utc(p.StartedAt), utc(p.EndedAt)
+		p.WorkflowID = api.PhaseWorkflowID(r.Name, p.Name)
+		index[id] = len(index)
+		return p, err
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.readRuns(ctx, r, launch, index); err != nil {
+		return err
+	}
+	if err := s.readPastWaits(ctx, r, launch, index); err != nil {
+		return err
+	}
+	waits, err := s.ListWaits(ctx, api.WaitRequest{Mission: r.Name}, retry)
+	if err != nil {
+		return err
+	}
+	for i, w := range waits.Waits {
+		for j := range r.PhaseList {
+			if r.PhaseList[j].Name == w.Phase && r.PhaseList[j].Status == "pending" {
+				r.PhaseList[j].Wait = &waits.Waits[i]
+				r.Wait = &waits.Waits[i]
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) readRuns(ctx context.Context, r *missionRow, launch int, index map[int64]int) error {
+	rows, err := s.pool.Query(ctx, `
+SELECT t.phase_id, t.id, t.attempt, t.node_id, t.status, t.step, t.accel, t.kernel, t.isolation, t.exit_code, t.signal,
+       t.failure_code, t.failure, t.started_at, t.ended_at
+FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id
+WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id, launch)
+	if err != nil {
+		return err
+	}
+	var id int64
+	var run api.Run
+	_, err = pgx.ForEachRow(rows, []any{&id, &run.ID, &run.Attempt, &run.Node, &run.Status, &run.Step, &run.Accel, &run.Kernel,
+		&run.Isolation, &run.ExitCode, &run.Signal, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt}, func() error {
+		p := &r.PhaseList[index[id]]
+		run.StartedAt, run.EndedAt = run.StartedAt.UTC(), utc(run.EndedAt)
+		p.Runs = append(p.Runs, run)
+		p.Node = run.Node
+		if p.Status == "running" {
+			p.Step = run.Step
+		}
+		run = api.Run{}
+		return nil
+	})
+	return err
+}
+
+func (s *Store) readPastWaits(ctx context.Context, r *missionRow, launch int, index map[int64]int) error {
+	rows, err := s.pool.Query(ctx, `
+SELECT h.phase_id, h.kind, h.code, h.reason, h.since, h.ended_at, h.ended_by, h.woken_by
+FROM wait_history h JOIN mission_phases p ON p.id = h.phase_id
+WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY h.id`, r.id, launch)
+	if err != nil {
+		return err
+	}
+	var id int64
+	var w api.PastWait
+	_, err = pgx.ForEachRow(rows, []any{&id, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Ended, &w.EndedBy, &w.WokenBy}, func() error {
+		w.Since, w.Ended = w.Since.UTC(), w.Ended.UTC()
+		p := &r.PhaseList[index[id]]
+		p.Waits = append(p.Waits, w)
+		return nil
+	})
+	return err
+}
+
+const waitsSQL = `
+SELECT m.name, p.name, w.pool, w.code, COALESCE(p.capacity_note, ''), w.since, w.bound, w.checked_at, w.tries, w.attempts,
+       w.position, w.refusal, p.demand,
+       ARRAY(SELECT am.name || '/' || ap.name FROM capacity_waits a JOIN mission_phases ap ON ap.id = a.phase_id
+             JOIN missions am ON am.id = ap.mission_id
+             WHERE a.pool = w.pool AND a.position > 0 AND a.position < w.position ORDER BY a.position LIMIT 5),
+       f.ends_by, COALESCE(f.node_id, '')
+FROM capacity_waits w JOIN mission_phases p ON p.id = w.phase_id JOIN missions m ON m.id = p.mission_id
+LEFT JOIN LATERAL (
+    SELECT r.ends_by, r.node_id FROM reservations r JOIN node_backends b ON b.node_id = r.node_id AND b.backend = w.pool AND b.ok
+    WHERE r.released_at IS NULL ORDER BY r.ends_by LIMIT 1) f ON true
+WHERE ($1 = '' OR 'capacity' = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3)
+ORDER BY w.since, w.phase_id LIMIT $4`
+
+// ListWaits lists waits, oldest first. retry is how often a waiting phase is
+// looked at; it gives the latest moment of the next look.
+func (s *Store) ListWaits(ctx context.Context, req api.WaitRequest, retry time.Duration) (api.WaitList, error) {
+	var list api.WaitList
+	now, err := s.Now(ctx)
+	if err != nil {
+		return list, fmt.Errorf("list waits: %w", err)
+	}
+	rows, err := s.pool.Query(ctx, waitsSQL, req.Kind, req.Code, req.Mission, MaxList)
+	if err != nil {
+		return list, fmt.Errorf("list waits: %w", err)
+	}
+	list.Now = now
+	list.Waits, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) { return scanWait(row, retry) })
+	if err != nil {
+		return list, fmt.Errorf("list waits: %w", err)
+	}
+	return list, nil
+}
+
+func scanWait(row pgx.CollectableRow, retry time.Duration) (api.Wait, error) {
+	var (
+		w       = api.Wait{Kind: "capacity"}
+		bound   time.Time
+		checked time.Time
+		tries   map[ledger.Wake]int
+		refusal capacity.CapacityRefusal
+		demand  capacity.Demand
+	)
+	err := row.Scan(&w.Mission, &w.Phase, &w.Pool, &w.Code, &w.Reason, &w.Since, &bound, &checked, &tries, &w.Attempts,
+		&w.Position, &refusal, &demand, &w.Ahead, &w.FreesAt, &w.FreesNode)
+	if err != nil {
+		return w, err
+	}
+	bound, checked = bound.UTC(), checked.UTC()
+	next := checked.Add(retry)
+	w.WorkflowID = api.PhaseWorkflowID(w.Mission, w.Phase)
+	w.Since, w.Bound, w.CheckedAt, w.NextCheck, w.FreesAt = w.Since.UTC(), &bound, &checked, &next, utc(w.FreesAt)
+	w.Need, w.ShortBy, w.BestNode = &demand.Resources, &refusal.ShortBy, refusal.BestNode
+	w.Counts, w.Nodes = &refusal.Counts, refusal.Nodes
+	w.WokenBy = map[string]int{}
+	for wake, n := range tries {
+		w.WokenBy[string(wake)] = n
+	}
+	return w, nil
+}
+
+const nodesSQL = `
+SELECT n.id, n.admin_state, n.state_reason, n.state_actor, n.state_since, n.drain_deadline, n.arch, n.labels,
+       n.cpu_total, n.memory_total, n.disk_total, n.slots_total, n.cpu_reserved, n.memory_reserved, n.disk_reserved, n.slots_reserved,
+       n.starting, n.start_limit, n.version, n.heartbeat_at, n.registered_at,
+       extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8,
+       COALESCE((SELECT jsonb_object_agg(b.backend, jsonb_build_object('ok', b.ok, 'why', b.why, 'accel', b.accel, 'kernel', b.kernel,
+           'isolation', b.isolation, 'enforced', b.enforced, 'bootMs', b.boot_ms,
+           'overhead', jsonb_build_object('cpuMilli', b.cpu_over, 'memoryMiB', b.memory_over, 'diskMiB', b.disk_over, 'slots', 0)))
+         FROM node_backends b WHERE b.node_id = n.id), '{}')
+FROM nodes n`
+
+// ListNodes lists the fleet by id, retired nodes last.
+func (s *Store) ListNodes(ctx context.Context, state string) (api.NodeList, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return api.NodeList{}, fmt.Errorf("list nodes: %w", err)
+	}
+	rows, err := s.pool.Query(ctx, nodesSQL+` ORDER BY n.admin_state = 'retired', n.id LIMIT $1`, MaxList)
+	if err != nil {
+		return api.NodeList{}, fmt.Errorf("list nodes: %w", err)
+	}
+	all, err := pgx.CollectRows(rows, s.scanNode)
+	if err != nil {
+		return api.NodeList{}, fmt.Errorf("list nodes: %w", err)
+	}
+	list := api.NodeList{Now: now, Nodes: []api.Node{}}
+	for _, n := range all {
+		if state == "" || n.State == state {
+			list.Nodes = append(list.Nodes, n)
+		}
+	}
+	return list, nil
+}
+
+func (s *Store) scanNode(row pgx.CollectableRow) (api.Node, error) {
+	var (
+		n        api.Node
+		silence  float64
+		backends json.RawMessage
+	)
+	err := row.Scan(&n.ID, &n.State, &n.StateReason, &n.StateActor, &n.StateSince, &n.Deadline, &n.Arch, &n.Labels,
+		&n.Total.CPUMilli, &n.Total.MemoryMiB, &n.Total.DiskMiB, &n.Total.Slots,
+		&n.Reserved.CPUMilli, &n.Reserved.MemoryMiB, &n.Reserved.DiskMiB, &n.Reserved.Slots,
+		&n.Starting, &n.StartLimit, &n.Version, &n.Heartbeat, &n.Registered, &silence, &backends)
+	if err != nil {
+		return n, err
+	}
+	if judged := s.nodeState(capacity.NodeState(n.State), silence); string(judged) != n.State {
+		n.State = string(judged)
+		n.StateReason = fmt.Sprintf("no heartbeat for %s", seconds(silence).Round(time.Second))
+		n.StateActor, n.StateSince = "", n.Heartbeat
+	}
+	n.StateSince, n.Deadline = n.StateSince.UTC(), utc(n.Deadline)
+	n.Heartbeat, n.Registered = n.Heartbeat.UTC(), n.Registered.UTC()
+	return n, json.Unmarshal(backends, &n.Backends)
+}
+
+// ShowNode reads one node and the runs that hold it.
+func (s *Store) ShowNode(ctx context.Context, id string) (api.NodeDetail, error) {
+	rows, err := s.pool.Query(ctx, nodesSQL+` WHERE n.id = $1`, id)
+	if err != nil {
+		return api.NodeDetail{}, fmt.Errorf("show node %s: %w", id, err)
+	}
+	n, err := pgx.CollectExactlyOneRow(rows, s.scanNode)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return api.NodeDetail{}, fmt.Errorf("node %s: %w", id, ErrNotFound)
+	}
+	if err != nil {
+		return api.NodeDetail{}, fmt.Errorf("show node %s: %w", id, err)
+	}
+	rows, err = s.pool.Query(ctx, `
+SELECT t.id, m.name, p.name, t.status, t.step, r.cpu, r.memory, r.disk, r.slots, t.started_at, r.ends_by
+FROM reservations r JOIN topology_runs t ON t.id = r.run_id JOIN mission_phases p ON p.id = r.phase_id
+JOIN missions m ON m.id = p.mission_id WHERE r.node_id = $1 AND r.released_at IS NULL ORDER BY r.id`, id)
+	if err != nil {
+		return api.NodeDetail{}, fmt.Errorf("show node %s: %w", id, err)
+	}
+	runs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.NodeRun, error) {
+		var r api.NodeRun
+		err := row.Scan(&r.ID, &r.Mission, &r.Phase, &r.Status, &r.Step, &r.Reserved.CPUMilli, &r.Reserved.MemoryMiB,
+			&r.Reserved.DiskMiB, &r.Reserved.Slots, &r.Since, &r.EndsBy)
+		r.Since, r.EndsBy = r.Since.UTC(), r.EndsBy.UTC()
+		return r, err
+	})
+	if err != nil {
+		return api.NodeDetail{}, fmt.Errorf("show node %s: %w", id, err)
+	}
+	return api.NodeDetail{Node: n, Runs: runs}, nil
+}

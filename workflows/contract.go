@@ -1,0 +1,208 @@
+// Package workflows is the durable control flow of missions and nothing else:
+// no database, no broker, no clock but the workflow's. What it decides by is
+// pure and lives elsewhere; what it does is an activity.
+package workflows
+
+import (
+	"time"
+
+	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
+	"tidewait/internal/vm"
+)
+
+// Fleet is the part of the configuration that workflows need. It is read once,
+// when a mission is launched, and travels in inputs.
+type Fleet struct {
+	RetryInterval time.Duration `json:"retryInterval"` // nanoseconds, between tries of a phase that waits
+	NodePickup    time.Duration `json:"nodePickup"`    // nanoseconds in which a live agent picks a run up
+	StepAllowance time.Duration `json:"stepAllowance"` // nanoseconds for a run's steps beside its turn
+}
+
+// MissionInput is empty: what to run arrives with the launch update.
+type MissionInput struct{}
+
+// LaunchInput asks the engine to record and launch a mission.
+type LaunchInput struct {
+	Document []byte `json:"document"`
+	Actor    string `json:"actor"`
+	RunID    string `json:"runId"` // of the mission's workflow
+}
+
+// LaunchResult is a launch, or why there is none.
+type LaunchResult struct {
+	Launched ledger.Launched       `json:"launched"`
+	Refused  []ledger.RefusedPhase `json:"refused,omitempty"`
+	Mission  LaunchedMission       `json:"mission"`
+	Fleet    Fleet                 `json:"fleet"`
+}
+
+// LaunchedMission is what the workflow needs of the document.
+type LaunchedMission struct {
+	Name   string         `json:"name"`
+	Pool   string         `json:"pool"`
+	Git    string         `json:"git,omitempty"` // of a remote workspace
+	Ref    string         `json:"ref,omitempty"`
+	Phases []PhaseCommand `json:"phases"`
+}
+
+// PhaseCommand is what one phase runs.
+type PhaseCommand struct {
+	Name     string     `json:"name"`
+	Command  vm.Command `json:"command"`
+	Collect  []string   `json:"collect,omitempty"`
+	Machine  vm.Spec    `json:"machine"` // without its run id
+	Attempts int        `json:"attempts"`
+}
+
+// Object is a blob in the object store.
+type Object struct {
+	Bucket string `json:"bucket"`
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"`
+}
+
+// OpenCheckoutInput asks a gateway for a launch's checkout.
+type OpenCheckoutInput struct {
+	Mission string `json:"mission"`
+	Launch  int    `json:"launch"`
+	Bundle  Object `json:"bundle"`        // of a local workspace
+	Head    string `json:"head"`          // the commit to start from, of a local workspace
+	URL     string `json:"url,omitempty"` // of a remote workspace
+	Ref     string `json:"ref,omitempty"`
+}
+
+// Checkout is a launch's branch and the files its next phase starts from.
+type Checkout struct {
+	Branch string `json:"branch"`
+	Commit string `json:"commit"`
+	Input  Object `json:"input"` // a tar of the tree at Commit
+}
+
+// SetCheckoutInput records where a launch's results go.
+type SetCheckoutInput struct {
+	MissionID int64  `json:"missionId"`
+	Launch    int    `json:"launch"`
+	Branch    string `json:"branch"`
+	Base      string `json:"base"`
+}
+
+// FinishMissionInput gives a launch its final status.
+type FinishMissionInput struct {
+	MissionID int64             `json:"missionId"`
+	Launch    int               `json:"launch"`
+	End       ledger.MissionEnd `json:"end"`
+}
+
+// PhaseInput is one phase of a launch.
+type PhaseInput struct {
+	PhaseID  int64        `json:"phaseId"`
+	Mission  string       `json:"mission"`
+	Launch   int          `json:"launch"`
+	Ordinal  int          `json:"ordinal"`
+	Pool     string       `json:"pool"`
+	Gateway  string       `json:"gateway"`
+	Command  PhaseCommand `json:"command"`
+	Checkout Checkout     `json:"checkout"`
+	Fleet    Fleet        `json:"fleet"`
+	// Resume is where an earlier run of this workflow stopped to keep its
+	// history short.
+	Resume PhaseProgress `json:"resume,omitzero"`
+}
+
+// PhaseProgress is what a phase remembers across continue-as-new.
+type PhaseProgress struct {
+	Attempt int             `json:"attempt"` // of placement, from 1
+	Failed  int             `json:"failed"`  // attempts that the command failed
+	Lost    int             `json:"lost"`    // runs lost with their node
+	Waiting *ledger.Waiting `json:"waiting,omitempty"`
+}
+
+// PhaseResult is a phase that succeeded.
+type PhaseResult struct {
+	Checkout Checkout `json:"checkout"`
+}
+
+// PlaceInput asks the placer to look at a phase.
+type PlaceInput struct {
+	PhaseID int64       `json:"phaseId"`
+	Attempt int         `json:"attempt"`
+	Pool    string      `json:"pool"`
+	Wake    ledger.Wake `json:"wake"` // of the first try; later ones are the timer's
+	// Retrying makes a refusal an error that the server retries, unless its
+	// code is no longer LastCode.
+	Retrying bool          `json:"retrying,omitempty"`
+	LastCode capacity.Code `json:"lastCode,omitempty"`
+}
+
+// ExpireInput asks for a waiting phase's last look.
+type ExpireInput struct {
+	PhaseID int64  `json:"phaseId"`
+	Attempt int    `json:"attempt"`
+	Pool    string `json:"pool"`
+}
+
+// FinishPhaseInput gives a phase its final status.
+type FinishPhaseInput struct {
+	PhaseID int64         `json:"phaseId"`
+	Run     ledger.RunEnd `json:"run"`
+	End     ledger.Ended  `json:"end"`
+}
+
+// RetryPhaseInput puts a phase back into the queue.
+type RetryPhaseInput struct {
+	PhaseID int64         `json:"phaseId"`
+	Attempt int           `json:"attempt"`
+	Run     ledger.RunEnd `json:"run"`
+}
+
+// JudgeRunInput asks what became of a run whose activity was lost.
+type JudgeRunInput struct {
+	RunID string `json:"runId"`
+	// Retrying makes "not yet known" an error that the server retries.
+	Retrying bool `json:"retrying,omitempty"`
+}
+
+// ExecuteRunInput is a run for a node's agent: create, inject, run, collect,
+// destroy.
+type ExecuteRunInput struct {
+	Mission string        `json:"mission"`
+	Launch  int           `json:"launch"`
+	Phase   string        `json:"phase"`
+	Backend string        `json:"backend"`
+	Machine vm.Spec       `json:"machine"` // with its run id
+	Command vm.Command    `json:"command"`
+	Collect []string      `json:"collect,omitempty"`
+	Input   Object        `json:"input"`
+	Turn    time.Duration `json:"turn"` // nanoseconds
+	Node    string        `json:"node"`
+}
+
+// ExecuteRunResult is how a run ended on its node. Its machine is gone.
+type ExecuteRunResult struct {
+	Info vm.Info `json:"info"`
+	// Exit is set when the command ran to its end.
+	Exit *vm.Exit `json:"exit,omitempty"`
+	// FailureCode and Failure are set when a step failed.
+	FailureCode string `json:"failureCode,omitempty"`
+	Failure     string `json:"failure,omitempty"`
+	// Lost says that the agent no longer had the machine it was asked to go on with.
+	Lost bool `json:"lost,omitempty"`
+	// Results are set when the command succeeded.
+	Results Object   `json:"results,omitzero"`
+	Deleted []string `json:"deleted,omitempty"`
+}
+
+// CommitResultsInput asks a gateway to make a run's results a commit.
+type CommitResultsInput struct {
+	Mission string   `json:"mission"`
+	Launch  int      `json:"launch"`
+	Phase   string   `json:"phase"`
+	RunID   string   `json:"runId"`
+	Node    string   `json:"node"`
+	Parent  string   `json:"parent"`
+	Results Object   `json:"results"`
+	Deleted []string `json:"deleted,omitempty"`
+	// Last says that no phase follows, so that no input is prepared.
+	Last bool `json:"last,omitempty"`
+}

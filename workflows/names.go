@@ -1,0 +1,66 @@
+package workflows
+
+import (
+	"tidewait/internal/api"
+
+	"go.temporal.io/sdk/temporal"
+)
+
+// Activities, by the task queue that serves them.
+const (
+	// On the engine's queue.
+	ActivityLaunch        = "launch-mission"
+	ActivityPlace         = "place-phase"
+	ActivityExpire        = "expire-phase"
+	ActivityFinishPhase   = "finish-phase"
+	ActivityRetryPhase    = "retry-phase"
+	ActivityJudgeRun      = "judge-run"
+	ActivitySetCheckout   = "record-checkout"
+	ActivityFinishMission = "finish-mission"
+
+	// On a gateway's queue.
+	ActivityOpenCheckout  = "open-checkout"
+	ActivityCommitResults = "commit-results"
+
+	// On a node's queue.
+	ActivityExecuteRun = "execute-run"
+)
+
+// TaskQueue is the engine's queue.
+const TaskQueue = api.TaskQueue
+
+// NodeQueue returns the queue of one node's agent.
+func NodeQueue(node string) string { return "node." + node }
+
+// GatewayQueue returns the queue of one gateway.
+func GatewayQueue(gateway string) string { return "gateway." + gateway }
+
+// Types of application errors, the closed vocabulary between activities and
+// workflows. Those of a refused launch are in package api.
+const (
+	ErrTypeCapacityRefused   = "CapacityRefused"   // benign: still no room; the server tries again
+	ErrTypeNodeSilent        = "NodeSilent"        // benign: the node still may have the run
+	ErrTypeWorkspaceRefused  = "WorkspaceRefused"  // final: a bad URL or ref, an unreadable workspace, unusable results
+	ErrTypeInvalidMission    = "InvalidMission"    // final: the document breaks a rule of this fleet
+	ErrTypeMissionFailed     = "MissionFailed"     // how a failed mission's workflow closes
+	ErrTypePhaseFailed       = "PhaseFailed"       // how a failed phase's workflow closes
+	ErrTypeLaunchUnavailable = "LaunchUnavailable" // the launch could not be recorded
+)
+
+// Search attributes. Each is registered by setup and checked at worker start,
+// because upserting an unregistered one blocks a workflow for ever.
+var (
+	AttrWait    = temporal.NewSearchAttributeKeyKeyword("TidewaitWait")
+	AttrReason  = temporal.NewSearchAttributeKeyKeyword("TidewaitReason")
+	AttrSince   = temporal.NewSearchAttributeKeyTime("TidewaitSince")
+	AttrBound   = temporal.NewSearchAttributeKeyTime("TidewaitBound")
+	AttrMission = temporal.NewSearchAttributeKeyKeyword("TidewaitMission")
+	AttrNode    = temporal.NewSearchAttributeKeyKeyword("TidewaitNode")
+	AttrLattice = temporal.NewSearchAttributeKeyKeyword("TidewaitLattice")
+	AttrApp     = temporal.NewSearchAttributeKeyKeyword("TidewaitApp")
+)
+
+// SearchAttributes lists every attribute the product uses.
+func SearchAttributes() []temporal.SearchAttributeKey {
+	return []temporal.SearchAttributeKey{AttrWait, AttrReason, AttrSince, AttrBound, AttrMission, AttrNode, AttrLattice, AttrApp}
+}

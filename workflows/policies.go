@@ -1,0 +1,80 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+)
+
+// withEngine is for short database calls: they are tried until they work,
+// because nothing can go on without them.
+func withEngine(ctx workflow.Context, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           TaskQueue,
+		Summary:             summary,
+		StartToCloseTimeout: 15 * time.Second,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second},
+	})
+}
+
+// withFirstLook is for the first try to place a phase: after a few failures the
+// phase must say that it waits for the placer.
+func withFirstLook(ctx workflow.Context) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              TaskQueue,
+		Summary:                "ask for a node",
+		StartToCloseTimeout:    5 * time.Second,
+		ScheduleToCloseTimeout: 12 * time.Second,
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumAttempts: 3},
+	})
+}
+
+// withServerRetry is for a wait: the server tries again at a fixed interval,
+// which costs no history. attempts only bounds what the Web UI counts up to.
+func withServerRetry(ctx workflow.Context, summary string, interval time.Duration, attempts int) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:           TaskQueue,
+		Summary:             summary,
+		StartToCloseTimeout: 10 * time.Second,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval: interval, BackoffCoefficient: 1, MaximumInterval: interval, MaximumAttempts: int32(attempts), //nolint:gosec // bounded by attemptsUntil
+		},
+	})
+}
+
+// withGateway is for work on a checkout. A gateway that does not pick the work
+// up within pickup is unreachable.
+func withGateway(ctx workflow.Context, gateway, summary string, pickup time.Duration) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              GatewayQueue(gateway),
+		Summary:                summary,
+		ScheduleToStartTimeout: pickup,
+		StartToCloseTimeout:    10 * time.Minute,
+		HeartbeatTimeout:       20 * time.Second,
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second},
+	})
+}
+
+// withNode is for a run on a node. It is tried once: what follows a lost run is
+// decided by the phase. A node that does not pick the run up is lost.
+func withNode(ctx workflow.Context, node, summary string, fleet Fleet, turn time.Duration) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              NodeQueue(node),
+		Summary:                summary,
+		ScheduleToStartTimeout: fleet.NodePickup,
+		StartToCloseTimeout:    turn + fleet.StepAllowance,
+		HeartbeatTimeout:       10 * time.Second,
+		WaitForCancellation:    true,
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
+	})
+}
+
+// attemptsUntil returns how many tries at interval surely last longer than left.
+func attemptsUntil(left, interval time.Duration) int {
+	const most = 1_000_000
+	if interval <= 0 || left <= 0 {
+		return most
+	}
+	return int(min(left/interval+2, most))
+}
