@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"tidewait/config"
+)
+
+// connectTimeout bounds the wait for a service that may be down.
+const connectTimeout = 3 * time.Second
+
+// startOne is what to do about a service that does not answer.
+func startOne(key string) string {
+	return fmt.Sprintf("start the stack with `tidewait dev`, or set %s", key)
+}
+
+// dialTemporal connects to Temporal. The caller closes the client.
+func (c *cli) dialTemporal(ctx context.Context, s config.Settings) (client.Client, error) {
+	options, err := config.TemporalOptions(s, c.log())
+	if err != nil {
+		return nil, &fault{exitUsage, err}
+	}
+	dialing, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := client.DialContext(dialing, options)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, unreachable("cannot reach Temporal at %s: %s; %s",
+			options.HostPort, temporalCause(err), startOne("temporal.address"))
+	}
+	return conn, nil
+}
+
+// temporalCause is the part of a connection error a person can use.
+func temporalCause(err error) string {
+	var slow *serviceerror.DeadlineExceeded
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &slow) {
+		return fmt.Sprintf("no answer in %s", connectTimeout)
+	}
+	text := err.Error()
+	if i := strings.LastIndex(text, "dial tcp "); i >= 0 {
+		return strings.Trim(text[i:], `"`)
+	}
+	return strings.TrimPrefix(text, "failed reaching server: ")
+}
+
+// temporalFault explains an error of a call to Temporal, where it can be.
+func temporalFault(err error) error {
+	var (
+		down      *serviceerror.Unavailable
+		namespace *serviceerror.NamespaceNotFound
+	)
+	switch {
+	case errors.As(err, &namespace):
+		return unreachable("Temporal has no namespace %q; create it with `tidewait setup`, or set temporal.namespace", namespace.Namespace)
+	case errors.As(err, &down):
+		return unreachable("Temporal stopped answering: %s; %s", temporalCause(err), startOne("temporal.address"))
+	}
+	return err
+}
+
+// dialNATS connects to NATS. The caller closes the connection.
+func (c *cli) dialNATS(ctx context.Context, s config.Settings) (*nats.Conn, error) {
+	type outcome struct {
+		conn *nats.Conn
+		err  error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		conn, err := config.ConnectNATS(s.NATS, "tidewait CLI", c.log())
+		done <- outcome{conn, err}
+	}()
+	var o outcome
+	select {
+	case o = <-done:
+	case <-ctx.Done():
+		go closeLate(func() *nats.Conn { return (<-done).conn })
+		return nil, ctx.Err()
+	case <-time.After(connectTimeout):
+		go closeLate(func() *nats.Conn { return (<-done).conn })
+		o.err = fmt.Errorf("no answer in %s", connectTimeout)
+	}
+	if o.err != nil {
+		return nil, unreachable("cannot reach NATS at %s: %s; %s",
+			safeURL(s.NATS.URL), natsCause(o.err), startOne("nats.url"))
+	}
+	return o.conn, nil
+}
+
+// closeLate closes a connection that came after nobody waited for it.
+func closeLate(wait func() *nats.Conn) {
+	if conn := wait(); conn != nil {
+		conn.Close()
+	}
+}
+
+// natsCause is the innermost error: the outer ones name the address again.
+func natsCause(err error) string {
+	if errors.Is(err, nats.ErrNoServers) {
+		return "no server takes the connection"
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
+	}
+}
+
+// safeURL returns a list of URLs without what can hold a password.
+func safeURL(list string) string {
+	urls := strings.Split(list, ",")
+	for i, text := range urls {
+		u, err := url.Parse(strings.TrimSpace(text))
+		if err != nil || u.Host == "" {
+			urls[i] = "(not shown)"
+			continue
+		}
+		urls[i] = u.Scheme + "://" + u.Host
+	}
+	return strings.Join(urls, ",")
+}

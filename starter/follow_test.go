@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"tidewait/internal/api"
+)
+
+func TestRedraw(t *testing.T) {
+	require.Equal(t, "a\nb\n", redraw(0, "a\nb\n"))
+	require.Equal(t, "\x1b[2A\x1b[Jc\n", redraw(2, "c\n"))
+	require.Equal(t, 0, rows("", 10))
+	require.Equal(t, 2, rows("0123456789\n\n", 10))
+	require.Equal(t, 3, rows("0123456789a\nb\n", 10))
+	require.Equal(t, 1, rows("\x1b[1m01234\x1b[0m·6789\n", 10))
+}
+
+// A followed mission is told to its end, also when the engine is away between.
+func TestFollowerTellsChangesOnce(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	var got outcome
+	c, out, errs := captured()
+	e := &engine{conn: b.conn, url: b.url}
+	f := newFollower(c, e, api.LaunchReply{Mission: "m", Launch: 1})
+	ctx := context.Background()
+
+	f.look(ctx)
+	f.look(ctx)
+	detail := api.MissionDetail{
+		Mission:   api.Mission{Name: "m", Status: "running", Launch: 1, Phases: 1, Backend: "process"},
+		PhaseList: []api.Phase{{Name: "p", Ordinal: 1, Status: "pending"}},
+	}
+	b.answer(api.SubjectMissionShow, func() any { return detail })
+	f.look(ctx)
+	f.look(ctx)
+	detail.PhaseList = []api.Phase{{Name: "p", Ordinal: 1, Status: "succeeded"}}
+	f.look(ctx)
+
+	got = outcome{0, out.String(), errs.String()}
+	require.Regexp(t, `^\d\d:\d\d:\d\dZ  mission m, launch 1: 1 phase on process\n\d\d:\d\d:\d\dZ  phase 1 "p" succeeded\n$`, got.out)
+	require.Equal(t, "tidewait: no engine answers on "+b.url+
+		"; start one with `tidewait dev` or `tidewait-worker run --roles engine`, or set nats.url; still waiting for the mission\n", got.errors)
+	require.Equal(t, `{"name":"m","launch":1}`, b.requests(api.SubjectMissionShow)[0])
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
+	"tidewait/internal/mission"
+)
+
+func captured() (c *cli, out, errs *bytes.Buffer) {
+	out, errs = &bytes.Buffer{}, &bytes.Buffer{}
+	return &cli{out: out, errs: errs, format: "table"}, out, errs
+}
+
+// overTheWire returns err as a client of Temporal gets it.
+func overTheWire(err error) error {
+	converter := temporal.GetDefaultFailureConverter()
+	return converter.FailureToError(converter.ErrorToFailure(err))
+}
+
+func TestRefusedLaunches(t *testing.T) {
+	c, _, _ := captured()
+	l := &launcher{cli: c, document: document{mission: mission.Mission{Name: "m"}}}
+	refusals := []ledger.RefusedPhase{{Phase: "build", Refusal: capacity.CapabilityRefusal{
+		Code: "backend_unsupported", Sentence: "no known node offers microvm",
+		Counts: capacity.Counts{Incapable: 3},
+		Nodes: []capacity.NodeReason{
+			{NodeID: "node-a", Why: "offers process only"},
+			{NodeID: "node-b", Why: "its microvm probe failed"},
+		},
+	}}}
+	for _, test := range []struct {
+		name string
+		err  error
+		code int
+		text string
+	}{
+		{
+			"capability", overTheWire(temporal.NewApplicationError("no node", "CapabilityRefused", refusals)), 3,
+			`tidewait: mission m stays draft: no known node could ever run it
+  phase "build": backend_unsupported: no known node offers microvm
+    node-a: offers process only
+    node-b: its microvm probe failed
+    and 1 more of 3 nodes`,
+		},
+		{
+			"capability without details", temporal.NewApplicationError("no nodes are registered", "CapabilityRefused"), 3,
+			"tidewait: mission m stays draft: no known node could ever run it: no nodes are registered",
+		},
+		{
+			"capability with details of another shape",
+			overTheWire(temporal.NewApplicationError("too large", "CapabilityRefused", []capacity.CapabilityRefusal{{Code: "exceeds_every_node"}})), 3,
+			"tidewait: mission m stays draft: no known node could ever run it: too large",
+		},
+		{
+			"running, says the workflow", temporal.NewApplicationError("is running", "MissionRunning"), 1,
+			"tidewait: mission m is running already; see it with `tidewait mission show m`, or end it with `tidewait mission cancel m --reason WHY`",
+		},
+		{
+			"running, says Temporal", fmt.Errorf("failed workflow start: %w", serviceerror.NewWorkflowExecutionAlreadyStarted("x", "", "")), 1,
+			"tidewait: mission m is running already; see it with `tidewait mission show m`, or end it with `tidewait mission cancel m --reason WHY`",
+		},
+		{
+			"no gateway", temporal.NewApplicationError("no gateway is alive", "NoGateway"), 5,
+			"tidewait: mission m is not launched: no gateway is alive",
+		},
+		{
+			"a rule of the fleet", temporal.NewApplicationError("the turn is longer than the fleet's", "InvalidMission"), 2,
+			"tidewait: mission m is not launched: the turn is longer than the fleet's",
+		},
+		{
+			"another refusal", temporal.NewApplicationError("no database", "LaunchUnavailable"), 1,
+			"tidewait: mission m is not launched: no database",
+		},
+		{
+			"nobody takes it", &client.WorkflowUpdateServiceTimeoutOrCanceledError{}, 5,
+			"tidewait: no engine has taken the launch of mission m in 30s; does one poll Temporal's task queue \"tidewait\"? The launch may still happen, see `tidewait mission show m`",
+		},
+		{
+			"no search attribute", serviceerror.NewInvalidArgument("Namespace default has no mapping defined for search attribute TidewaitMission"), 5,
+			"tidewait: Temporal does not know the search attribute TidewaitMission; register it with `tidewait setup`",
+		},
+		{
+			"no namespace", serviceerror.NewNamespaceNotFound("prod"), 5,
+			"tidewait: Temporal has no namespace \"prod\"; create it with `tidewait setup`, or set temporal.namespace",
+		},
+		{"anything else", errors.New("odd"), 1, "tidewait: cannot launch mission m: odd"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := l.launchFault(context.Background(), test.err)
+			require.Equal(t, test.text, message(err))
+			require.Equal(t, test.code, exitCode(err))
+		})
+	}
+}
+
+func TestAnInterruptedLaunchSaysWhatIsNotKnown(t *testing.T) {
+	c, _, _ := captured()
+	l := &launcher{cli: c, document: document{mission: mission.Mission{Name: "m"}}}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := l.launchFault(ctx, context.Canceled)
+	require.Equal(t, 130, exitCode(err))
+	require.Equal(t, "tidewait: interrupted; the launch may have happened, see `tidewait mission show m`", message(err))
+}
+
+func TestTheWebUIsTextsOfALaunch(t *testing.T) {
+	m := mission.Mission{Name: "m", Spec: mission.Spec{Backend: "microvm", Phases: []mission.Phase{{Name: "survey"}, {Name: "build"}}}}
+	o := startOptions(m, "ann@desk")
+	require.Equal(t, "mission.m", o.ID)
+	require.Equal(t, "tidewait", o.TaskQueue)
+	require.Equal(t, "mission m: 2 phases on microvm", o.StaticSummary)
+	require.Equal(t, "Launched by ann@desk.\n\n1. **survey**\n2. **build**\n", o.StaticDetails)
+	name, ok := o.TypedSearchAttributes.GetKeyword(attributeMission)
+	require.True(t, ok)
+	require.Equal(t, "m", name)
+}
+
+func TestTheResultOfAMissionThatDidNotSucceedIsInItsError(t *testing.T) {
+	want := api.MissionResult{Mission: "m", Launch: 2, Status: "failed", FailureCode: "wait_exceeded", Failure: "waited 2 h"}
+	for _, err := range []error{
+		overTheWire(temporal.NewNonRetryableApplicationError("waited 2 h", "MissionFailed", nil, want)),
+		overTheWire(temporal.NewCanceledError(want)),
+	} {
+		var got api.MissionResult
+		require.True(t, resultOf(fmt.Errorf("workflow execution error: %w", err), &got))
+		require.Equal(t, want, got)
+	}
+	for _, err := range []error{
+		overTheWire(temporal.NewApplicationError("broken", "Other")),
+		overTheWire(temporal.NewApplicationError("broken", "Other", "text")),
+		overTheWire(temporal.NewCanceledError()),
+		errors.New("odd"),
+	} {
+		require.False(t, resultOf(err, &api.MissionResult{}), err)
+	}
+}
