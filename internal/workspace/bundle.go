@@ -270,7 +270,7 @@ func (l local) resolve(ctx context.Context, ref string) (string, error) {
 	if !errors.As(err, &failure) {
 		return commit, err
 	}
-	if any, err := l.output(ctx, "for-each-ref", "--count=1"); err == nil && any == "" {
+	if first, err := l.output(ctx, "for-each-ref", "--count=1"); err == nil && first == "" {
 		return "", refuse(Empty, "%s has no commit yet; commit something first", l.dir)
 	}
 	return "", refuse(BadRef, "%s has no branch, tag or commit %s", l.dir, ref)

@@ -67,7 +67,10 @@ func New(root string, o Options) (*Gateway, error) {
 	if err := requireGit(); err != nil {
 		return nil, err
 	}
-	return g, g.sweep()
+	if err := g.sweep(); err != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
 // requireGit refuses a git that lacks what this package uses.
@@ -114,10 +117,8 @@ func (g *Gateway) existing(name string) (git, error) {
 
 // created is git in a mission's repository, made when it is not there.
 func (g *Gateway) created(ctx context.Context, name string, s *scratch) (git, error) {
-	repo, err := g.existing(name)
-	var refused *Refused
-	if !errors.As(err, &refused) || !mission.IsName(name) {
-		return repo, err
+	if !mission.IsName(name) || isDir(g.directory(name)) {
+		return g.existing(name)
 	}
 	made := filepath.Join(s.dir, "new.git")
 	if _, err := bare(made).output(ctx, "init", "--quiet", "--bare", "--template="); err != nil {
