@@ -75,8 +75,8 @@ type Node struct {
 	Disk         string            `mapstructure:"disk"`     // such as 50Gi; empty: what data_dir's file system has free
 	Slots        int64             `mapstructure:"slots"`    // machines at once
 	StartLimit   int64             `mapstructure:"start_limit"`
-	Kernel       string            `mapstructure:"kernel"` // empty: the newest in /boot that suits
-	Modules      string            `mapstructure:"modules"`
+	Kernel       string            `mapstructure:"kernel"`      // directory with vmlinuz-VERSION; empty: /boot
+	Modules      string            `mapstructure:"modules"`     // directory with VERSION/modules.dep; empty: /lib/modules
 	GuestImage   string            `mapstructure:"guest_image"` // built by `tidewait-worker guest-image`
 	QEMU         string            `mapstructure:"qemu"`
 	Accel        string            `mapstructure:"accel"` // auto, kvm or tcg

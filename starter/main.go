@@ -9,9 +9,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"tidewait/internal/devstack"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	devstack.MaybeRunNATS() // a child of dev is this program as a NATS server
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
 
 // run executes one command line and returns its exit code. The first interrupt
 // ends the command in its own way, the second the process.

@@ -76,6 +76,7 @@ type OpenCheckoutInput struct {
 type Checkout struct {
 	Branch string `json:"branch"`
 	Commit string `json:"commit"`
+	Tree   string `json:"tree"`
 	Input  Object `json:"input"` // a tar of the tree at Commit
 }
 
@@ -201,8 +202,7 @@ type CommitResultsInput struct {
 	RunID   string   `json:"runId"`
 	Node    string   `json:"node"`
 	Parent  string   `json:"parent"`
+	TreeIn  string   `json:"treeIn"`
 	Results Object   `json:"results"`
 	Deleted []string `json:"deleted,omitempty"`
-	// Last says that no phase follows, so that no input is prepared.
-	Last bool `json:"last,omitempty"`
 }

@@ -407,7 +407,7 @@ func (p *phase) retry(placed ledger.Placed, run ledger.RunEnd) error {
 func (p *phase) commit(placed ledger.Placed, res ExecuteRunResult) (Checkout, error) {
 	in := CommitResultsInput{
 		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, RunID: placed.RunID, Node: placed.NodeID,
-		Parent: p.in.Checkout.Commit, Results: res.Results, Deleted: res.Deleted,
+		Parent: p.in.Checkout.Commit, TreeIn: p.in.Checkout.Tree, Results: res.Results, Deleted: res.Deleted,
 	}
 	var c Checkout
 	err := onGateway(p.work, &p.waits, p.in.Gateway, "commit the results of run "+placed.RunID, ActivityCommitResults, in, &c)

@@ -110,3 +110,46 @@ func bucket(ctx context.Context, js jetstream.JetStream, name, description strin
 	}
 	return nil
 }
+
+// Report is what All found and made.
+type Report struct {
+	SearchAttributes []string      `json:"searchAttributes"` // those it registered
+	Retention        time.Duration `json:"retention"`        // what the namespace keeps now, nanoseconds
+}
+
+// All makes everything that Temporal and NATS must have before a worker starts.
+// A namespace that was just made is not known everywhere at once, so it is
+// asked until it answers or ctx ends.
+func All(ctx context.Context, c client.Client, namespace string, js jetstream.JetStream, s config.Settings) (Report, error) {
+	var r Report
+	var err error
+	if r.SearchAttributes, err = SearchAttributes(ctx, c, namespace); err != nil {
+		return r, err
+	}
+	before, err := Retention(ctx, c, namespace, s.Temporal.Retention)
+	if err != nil {
+		return r, err
+	}
+	r.Retention = max(before, s.Temporal.Retention)
+	if err := Streams(ctx, js, s.Fleet); err != nil {
+		return r, err
+	}
+	return r, awaitSearchAttributes(ctx, c, namespace)
+}
+
+// awaitSearchAttributes returns when the namespace lists every attribute.
+func awaitSearchAttributes(ctx context.Context, c client.Client, namespace string) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		missing, err := MissingSearchAttributes(ctx, c, namespace)
+		if err == nil && len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("namespace %s does not list %s: %w", namespace, strings.Join(missing, ", "), errors.Join(context.Cause(ctx), err))
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package activities
+
+import (
+	"errors"
+
+	"go.temporal.io/sdk/temporal"
+
+	"tidewait/internal/api"
+	"tidewait/internal/ledger"
+	"tidewait/internal/store"
+	"tidewait/internal/workspace"
+	"tidewait/workflows"
+)
+
+// asTemporal maps an error of a domain package to the closed vocabulary that
+// workflows decide on. What it does not know is passed on as it is, and tried
+// again.
+func asTemporal(err error) error {
+	var refused *workspace.Refused
+	var superseded *workspace.Superseded
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return final(refused.Message, workflows.ErrTypeWorkspaceRefused, refused.Code)
+	case errors.As(err, &superseded):
+		return final(superseded.Error(), workflows.ErrTypeWorkspaceRefused, "superseded")
+	case errors.Is(err, store.ErrRunning):
+		return final(err.Error(), api.ErrTypeRunning)
+	case errors.Is(err, store.ErrNoGateway):
+		return final("no gateway is alive to hold the mission's checkout; start one with `tidewait-worker run --roles gateway`", api.ErrTypeNoGateway)
+	case errors.Is(err, store.ErrNotFound):
+		return final(err.Error(), "NotFound")
+	}
+	return err
+}
+
+func final(message, kind string, details ...any) error {
+	return temporal.NewNonRetryableApplicationError(message, kind, nil, details...)
+}
+
+// benign is the error of an attempt that found what it waits for not there yet:
+// the server tries again, and nothing is logged or counted as a failure.
+func benign(message, kind string, details ...any) error {
+	return temporal.NewApplicationErrorWithOptions(message, kind, temporal.ApplicationErrorOptions{
+		Category: temporal.ApplicationErrorCategoryBenign, Details: details,
+	})
+}
+
+func capacityRefused(w ledger.Waiting) error {
+	return benign(w.Sentence, workflows.ErrTypeCapacityRefused, w)
+}
+
+func nodeSilent(v ledger.Verdict) error {
+	return benign(v.Reason, workflows.ErrTypeNodeSilent, v)
+}

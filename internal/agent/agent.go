@@ -1,0 +1,244 @@
+// Package agent is the node role: it says what the machine offers, takes runs
+// from the node's task queue and carries each one through create, inject, run,
+// collect and destroy.
+//
+// Concurrency: Agent.mu guards runs and ended and nothing else; no call to NATS
+// or to a backend is made while it is held.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+	"tidewait/internal/natsrpc"
+	"tidewait/internal/vm"
+)
+
+// Options say what a node is and how it speaks.
+type Options struct {
+	Node         string
+	Version      string
+	Labels       map[string]string
+	Total        capacity.Resources
+	StartLimit   int64
+	Heartbeat    time.Duration
+	Lease        time.Duration // silence after which every machine is destroyed
+	StepTimeout  time.Duration
+	ProbeTimeout time.Duration
+	Limits       vm.Limits
+	Backends     []vm.Backend
+	NATS         *nats.Conn
+	Log          *slog.Logger
+}
+
+// Agent is the agent of one node.
+type Agent struct {
+	Options
+	boot    string
+	js      jetstream.JetStream
+	results jetstream.ObjectStore
+	inputs  jetstream.ObjectStore
+	byName  map[string]vm.Backend
+	reports map[string]api.Backend
+	kick    chan struct{}
+
+	mu    sync.Mutex
+	runs  map[string]*run
+	ended map[string]bool // destroyed, and not yet acknowledged by the engine
+}
+
+// New destroys what an earlier agent left, probes the backends and returns an
+// agent that is ready to work. It returns an error only when the node could not
+// work at all; a backend that fails its probe is reported, not fatal.
+func New(ctx context.Context, o Options) (*Agent, error) {
+	js, err := jetstream.New(o.NATS)
+	if err != nil {
+		return nil, fmt.Errorf("use JetStream: %w", err)
+	}
+	a := &Agent{
+		Options: o, boot: uuid.NewString(), js: js, byName: map[string]vm.Backend{}, reports: map[string]api.Backend{},
+		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{},
+	}
+	if a.results, err = js.ObjectStore(ctx, api.BucketResults(o.Node)); err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", api.BucketResults(o.Node), err)
+	}
+	if a.inputs, err = js.ObjectStore(ctx, api.BucketWorkspaces); err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
+	}
+	for _, b := range o.Backends {
+		a.byName[b.Name()] = b
+		if err := a.reap(ctx, b); err != nil {
+			return nil, err
+		}
+		a.reports[b.Name()] = a.probe(ctx, b)
+	}
+	return a, nil
+}
+
+// reap destroys the machines of an agent that died. Their runs are lost: the
+// engine places their phases again.
+func (a *Agent) reap(ctx context.Context, b vm.Backend) error {
+	left, err := b.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list machines of backend %s: %w", b.Name(), err)
+	}
+	for _, id := range left {
+		a.Log.Info("destroying a machine that an earlier agent left", "backend", b.Name(), "run", id)
+		if err := b.Destroy(ctx, id); err != nil {
+			return fmt.Errorf("destroy what an earlier agent left: %w", err)
+		}
+		a.ended[id] = true
+	}
+	return nil
+}
+
+func (a *Agent) probe(ctx context.Context, b vm.Backend) api.Backend {
+	ctx, cancel := context.WithTimeout(ctx, a.ProbeTimeout)
+	defer cancel()
+	r := b.Probe(ctx)
+	if r.OK {
+		a.Log.Info("backend works", "backend", b.Name(), "accel", r.Info.Accel, "kernel", r.Info.Kernel, "took", r.Took.Round(time.Millisecond))
+	} else {
+		a.Log.Warn("backend does not work", "backend", b.Name(), "why", r.Why)
+	}
+	return api.Backend{
+		OK: r.OK, Why: r.Why, Accel: r.Info.Accel, Kernel: r.Info.Kernel, Isolation: r.Info.Isolation,
+		Enforced: r.Enforced, Overhead: r.Overhead, BootMs: r.Took.Milliseconds(),
+	}
+}
+
+// Run sends heartbeats until ctx ends: at fixed intervals, and at once when a
+// run's step matters to placement. It closes ready after the first one that was
+// acknowledged. When the engine has not acknowledged any for the lease, it
+// destroys every machine, because the engine will give the phases to others.
+func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) {
+	tick := time.NewTicker(a.Heartbeat)
+	defer tick.Stop()
+	acknowledged := time.Now()
+	for {
+		sent := time.Now()
+		if err := a.beat(ctx); err == nil {
+			acknowledged = sent
+			if ready != nil {
+				close(ready)
+				ready = nil
+			}
+		} else if ctx.Err() == nil {
+			a.Log.Warn("heartbeat was not acknowledged", "silent_for", time.Since(acknowledged).Round(time.Second), "error", err)
+			if time.Since(acknowledged) > a.Lease {
+				a.stopAll(errLeaseEnded)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-a.kick:
+		}
+	}
+}
+
+func (a *Agent) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.Heartbeat)
+	defer cancel()
+	h := a.heartbeat()
+	var reply api.HeartbeatReply
+	if err := natsrpc.Ask(ctx, a.NATS, api.SubjectNodeHeartbeat, h, &reply); err != nil {
+		return err
+	}
+	a.acknowledge(h.Ended)
+	for _, id := range reply.Destroy {
+		a.stop(id, errUnwanted)
+	}
+	return nil
+}
+
+func (a *Agent) heartbeat() api.Heartbeat {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h := api.Heartbeat{
+		Node: a.Node, BootID: a.boot, Version: a.Version, Arch: runtime.GOARCH, Labels: a.Labels, Total: a.Total,
+		StartLimit: a.StartLimit, Backends: a.reports, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
+	}
+	for _, id := range slices.Sorted(maps.Keys(a.runs)) {
+		h.Runs = append(h.Runs, a.runs[id].report)
+	}
+	return h
+}
+
+func (a *Agent) acknowledge(ended []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, id := range ended {
+		delete(a.ended, id)
+	}
+}
+
+// Reasons for which the agent itself ends a run.
+var (
+	errUnwanted    = errors.New("the engine no longer wants the run")
+	errLeaseEnded  = errors.New("the engine was silent for the whole lease, so the run is given to another node")
+	errSuperseded  = errors.New("a newer attempt of the same run took over")
+	errStopping    = errors.New("the node's agent was stopped")
+	errTurnIsOver  = errors.New("the turn is over")
+	errNoSuchOffer = errors.New("the node does not offer the backend")
+)
+
+// Stop ends every run, because the agent stops, and waits until their machines
+// are gone or ctx ends.
+func (a *Agent) Stop(ctx context.Context) {
+	a.stopAll(errStopping)
+	for {
+		a.mu.Lock()
+		var next *run
+		for _, r := range a.runs {
+			next = r
+		}
+		a.mu.Unlock()
+		if next == nil {
+			return
+		}
+		select {
+		case <-next.gone:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *Agent) stopAll(why error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.runs {
+		r.stop(why)
+	}
+}
+
+func (a *Agent) stop(id string, why error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r, ok := a.runs[id]; ok {
+		r.stop(why)
+	}
+}
+
+// hurry makes the agent send a heartbeat now.
+func (a *Agent) hurry() {
+	select {
+	case a.kick <- struct{}{}:
+	default:
+	}
+}

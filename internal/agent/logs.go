@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tidewait/internal/api"
+	"tidewait/workflows"
+)
+
+// Bounds of a run's log. What exceeds them is cut, and the log says so.
+const (
+	maxLogBytes = 16 << 20
+	maxLogLine  = 16 << 10
+)
+
+// logWriter publishes a run's output to JetStream, a message a line. It is used
+// by one goroutine.
+type logWriter struct {
+	js      jetstream.JetStream
+	subject string
+	left    int
+	log     *slog.Logger
+}
+
+func newLogWriter(js jetstream.JetStream, in workflows.ExecuteRunInput, log *slog.Logger) *logWriter {
+	return &logWriter{js: js, subject: api.SubjectLog(in.Mission, in.Launch, in.Phase, in.Machine.RunID), left: maxLogBytes, log: log}
+}
+
+// line publishes one line. A log that cannot be kept never fails its run.
+func (w *logWriter) line(stream string, line []byte) {
+	if w.left < 0 {
+		return
+	}
+	if len(line) > maxLogLine {
+		line = append(line[:maxLogLine:maxLogLine], "… (line cut)"...)
+	}
+	w.left -= len(line) + 1
+	if w.left < 0 {
+		stream, line = "system", fmt.Appendf(nil, "the log was cut after %d MiB", maxLogBytes>>20)
+	}
+	msg := nats.NewMsg(w.subject)
+	msg.Data = append([]byte(nil), line...)
+	msg.Header.Set(api.LogHeaderStream, stream)
+	msg.Header.Set(api.LogHeaderTime, time.Now().UTC().Format(time.RFC3339Nano))
+	if _, err := w.js.PublishMsgAsync(msg); err != nil {
+		w.log.Warn("a log line was lost", "subject", w.subject, "error", err)
+	}
+}
+
+// close waits a moment for the last lines to be kept.
+func (w *logWriter) close() {
+	select {
+	case <-w.js.PublishAsyncComplete():
+	case <-time.After(2 * time.Second):
+		w.log.Warn("the last log lines may be lost", "subject", w.subject)
+	}
+}

@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tidewait/internal/api"
+	"tidewait/internal/vm"
+	"tidewait/workflows"
+)
+
+// destroyTime bounds the destruction of one machine.
+const destroyTime = 20 * time.Second
+
+// run is one machine on its way.
+type run struct {
+	report api.RunReport
+	stop   context.CancelCauseFunc
+	gone   chan struct{} // closed when the machine is gone
+}
+
+// Execute carries one run through its steps and returns how it ended; its
+// machine is gone then. step, when not nil, is told each step.
+//
+// It is idempotent by run id: when the same run is executed again while its
+// machine exists, the older execution is ended first.
+//
+// An error is returned only when ctx ended from outside; everything that goes
+// wrong with the run itself is in the result.
+func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step func(string)) (workflows.ExecuteRunResult, error) {
+	r, ctx, err := a.begin(ctx, in.Machine.RunID)
+	if err != nil {
+		return workflows.ExecuteRunResult{}, err
+	}
+	e := &execution{agent: a, in: in, run: r, tell: step}
+	res := e.steps(ctx)
+	cause := context.Cause(ctx)
+	e.destroy()
+	a.finish(r)
+	return explain(res, cause)
+}
+
+// begin registers a run, after ending an older execution of it.
+func (a *Agent) begin(ctx context.Context, id string) (*run, context.Context, error) {
+	for {
+		a.mu.Lock()
+		old, exists := a.runs[id]
+		if !exists {
+			runCtx, stop := context.WithCancelCause(ctx)
+			r := &run{report: api.RunReport{ID: id, Step: "create"}, stop: stop, gone: make(chan struct{})}
+			a.runs[id] = r
+			delete(a.ended, id)
+			a.mu.Unlock()
+			return r, runCtx, nil
+		}
+		a.mu.Unlock()
+		old.stop(errSuperseded)
+		select {
+		case <-old.gone:
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (a *Agent) finish(r *run) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.runs, r.report.ID)
+	a.ended[r.report.ID] = true
+	r.stop(nil)
+	close(r.gone)
+}
+
+// execution is one Execute.
+type execution struct {
+	agent   *Agent
+	in      workflows.ExecuteRunInput
+	run     *run
+	tell    func(string)
+	backend vm.Backend
+	logs    *logWriter
+}
+
+// steps runs create, inject, run and collect.
+func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
+	var res workflows.ExecuteRunResult
+	turn, cancel := context.WithTimeoutCause(ctx, e.in.Turn, errTurnIsOver)
+	defer cancel()
+	var ok bool
+	if e.backend, ok = e.agent.byName[e.in.Backend]; !ok {
+		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
+	}
+	e.logs = newLogWriter(e.agent.js, e.in, e.agent.Log)
+	defer e.logs.close()
+
+	e.step("create", nil)
+	machine, err := e.backend.Create(turn, e.in.Machine)
+	if err != nil {
+		return failed(res, vm.BootFailed, err)
+	}
+	res.Info = machine.Info()
+	e.step("inject", &res.Info)
+	if err := e.inject(turn, machine); err != nil {
+		return failed(res, vm.InjectFailed, err)
+	}
+	e.step("run", &res.Info)
+	exit, err := machine.Run(turn, e.in.Command, e.logs.line)
+	if err != nil {
+		return failed(res, vm.MachineDied, e.orTurn(turn, err))
+	}
+	res.Exit = &exit
+	if exit.Code != 0 || exit.Signal != "" {
+		return res
+	}
+	e.step("collect", &res.Info)
+	if err := e.collect(turn, machine, &res); err != nil {
+		return failed(res, vm.CollectFailed, e.orTurn(turn, err))
+	}
+	return res
+}
+
+// orTurn says that the turn is over when that is why a step ended.
+func (e *execution) orTurn(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errTurnIsOver) {
+		return &vm.Failure{Code: "turn_exceeded", Message: fmt.Sprintf("the run took longer than its turn of %s and was stopped", e.in.Turn)}
+	}
+	return err
+}
+
+func failed(res workflows.ExecuteRunResult, code vm.FailureCode, err error) workflows.ExecuteRunResult {
+	res.FailureCode, res.Failure = string(code), err.Error()
+	var f *vm.Failure
+	if errors.As(err, &f) {
+		res.FailureCode, res.Failure = string(f.Code), f.Message
+	}
+	return res
+}
+
+func (e *execution) inject(ctx context.Context, machine vm.VM) error {
+	ctx, cancel := context.WithTimeout(ctx, e.agent.StepTimeout)
+	defer cancel()
+	obj, err := e.agent.inputs.Get(ctx, e.in.Input.Name)
+	if err != nil {
+		return fmt.Errorf("read the workspace from the object store: %w", err)
+	}
+	defer obj.Close()
+	m, err := machine.Inject(ctx, obj)
+	if err != nil {
+		return err
+	}
+	if m.SHA256 != e.in.Input.SHA256 {
+		return fmt.Errorf("the workspace did not arrive whole: its digest is %s, not %s", m.SHA256, e.in.Input.SHA256)
+	}
+	return nil
+}
+
+// collect streams the changed files into the node's bucket. The object counts
+// only when its digest is the machine's.
+func (e *execution) collect(ctx context.Context, machine vm.VM, res *workflows.ExecuteRunResult) error {
+	ctx, cancel := context.WithTimeout(ctx, e.agent.StepTimeout)
+	defer cancel()
+	r, w := io.Pipe()
+	stored := make(chan error, 1)
+	go func() {
+		_, err := e.agent.results.Put(ctx, jetstream.ObjectMeta{Name: e.in.Machine.RunID}, r)
+		_ = r.CloseWithError(err)
+		stored <- err
+	}()
+	result, err := machine.Collect(ctx, e.in.Collect, e.agent.Limits, w)
+	_ = w.CloseWithError(err)
+	if putErr := <-stored; err == nil && putErr != nil {
+		err = fmt.Errorf("keep the results in the object store: %w", putErr)
+	}
+	if err != nil {
+		return err
+	}
+	res.Results = workflows.Object{Bucket: api.BucketResults(e.agent.Node), Name: e.in.Machine.RunID, SHA256: result.SHA256}
+	res.Deleted = result.Deleted
+	return nil
+}
+
+// destroy ends the machine whatever happened, on a context that no
+// cancellation ends.
+func (e *execution) destroy() {
+	e.step("destroy", nil)
+	if e.backend == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
+	defer cancel()
+	if err := e.backend.Destroy(ctx, e.in.Machine.RunID); err != nil {
+		e.agent.Log.Error("a machine was not destroyed", "run", e.in.Machine.RunID, "error", err)
+	}
+}
+
+// step records the step a run is in. A machine that answers gives its start
+// slots back, so the engine is told at once.
+func (e *execution) step(name string, info *vm.Info) {
+	a := e.agent
+	a.mu.Lock()
+	e.run.report.Step = name
+	if info != nil {
+		e.run.report.Started = true
+		e.run.report.Accel, e.run.report.Kernel, e.run.report.Isolation = info.Accel, info.Kernel, info.Isolation
+	}
+	a.mu.Unlock()
+	if name == "run" && info.Accel != "none" {
+		a.hurry()
+	}
+	if e.tell != nil {
+		e.tell(name)
+	}
+}
+
+// explain turns the reason for which a run was ended, if it was, into its
+// result. A run that the agent gave up is lost, not failed: its phase is placed
+// again.
+func explain(res workflows.ExecuteRunResult, cause error) (workflows.ExecuteRunResult, error) {
+	switch {
+	case res.FailureCode == "" || cause == nil:
+		return res, nil
+	case errors.Is(cause, errLeaseEnded), errors.Is(cause, errStopping), errors.Is(cause, errSuperseded):
+		return workflows.ExecuteRunResult{Info: res.Info, Lost: true, Failure: cause.Error()}, nil
+	case errors.Is(cause, errUnwanted):
+		res.FailureCode, res.Failure = "unwanted", cause.Error()
+		return res, nil
+	}
+	return res, cause
+}

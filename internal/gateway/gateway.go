@@ -1,0 +1,237 @@
+// Package gateway is the gateway role: it holds the checkouts of missions,
+// hands their files to nodes through the object store, and makes results
+// commits.
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tidewait/internal/api"
+	"tidewait/internal/natsrpc"
+	"tidewait/internal/workspace"
+	"tidewait/workflows"
+)
+
+// author signs the commits of phases.
+var author = workspace.Person{Name: "Tidewait", Email: "tidewait@localhost"}
+
+// Gateway is one gateway. It is safe for concurrent use.
+type Gateway struct {
+	ID        string
+	Version   string
+	Checkouts *workspace.Gateway
+	JS        jetstream.JetStream
+	Heartbeat time.Duration
+	Log       *slog.Logger
+}
+
+// Open opens a launch's checkout and prepares the files its first phase starts
+// from.
+func (g *Gateway) Open(ctx context.Context, in workflows.OpenCheckoutInput) (workflows.Checkout, error) {
+	req := workspace.OpenRequest{
+		Mission: in.Mission, Launch: in.Launch, URL: in.URL, Ref: in.Ref, Head: in.Head, SHA256: in.Bundle.SHA256,
+	}
+	if in.URL == "" {
+		bundle, err := g.get(ctx, in.Bundle)
+		if err != nil {
+			return workflows.Checkout{}, err
+		}
+		defer bundle.Close()
+		req.Bundle = bundle
+	}
+	opened, err := g.Checkouts.Open(ctx, req)
+	if err != nil {
+		return workflows.Checkout{}, err
+	}
+	return g.checkout(ctx, in.Mission, opened.Branch, opened.Head)
+}
+
+// Commit makes the results of a run a commit on the launch's branch, and
+// prepares the files the next phase starts from.
+func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
+	results, err := g.get(ctx, in.Results)
+	if err != nil {
+		return workflows.Checkout{}, err
+	}
+	defer results.Close()
+	info, err := results.Info()
+	if err != nil {
+		return workflows.Checkout{}, fmt.Errorf("read the results of run %s: %w", in.RunID, err)
+	}
+	c, err := g.Checkouts.Commit(ctx, workspace.CommitRequest{
+		Mission: in.Mission, Launch: in.Launch, Phase: in.Phase, Run: in.RunID, Parent: in.Parent, TreeIn: in.TreeIn,
+		Tar: results, SHA256: in.Results.SHA256, Deleted: in.Deleted,
+		Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author, When: info.ModTime,
+	})
+	if err != nil {
+		return workflows.Checkout{}, err
+	}
+	return g.checkout(ctx, in.Mission, workspace.Branch(in.Mission, in.Launch), c.Commit)
+}
+
+func (g *Gateway) get(ctx context.Context, o workflows.Object) (jetstream.ObjectResult, error) {
+	store, err := g.JS.ObjectStore(ctx, o.Bucket)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", o.Bucket, err)
+	}
+	obj, err := store.Get(ctx, o.Name)
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, &workspace.Refused{
+			Code: workspace.Missing, Message: fmt.Sprintf("object %s is not in bucket %s any more; launch the mission again", o.Name, o.Bucket),
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read object %s of bucket %s: %w", o.Name, o.Bucket, err)
+	}
+	return obj, nil
+}
+
+// checkout puts a tar of a commit's tree into the object store, unless it is
+// there already: the name is the commit's.
+func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) (workflows.Checkout, error) {
+	store, err := g.JS.ObjectStore(ctx, api.BucketWorkspaces)
+	if err != nil {
+		return workflows.Checkout{}, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
+	}
+	name := "input." + mission + "." + commit
+	r, w := io.Pipe()
+	var m workspace.Manifest
+	go func() {
+		var err error
+		m, err = g.Checkouts.Archive(ctx, mission, commit, w)
+		_ = w.CloseWithError(err)
+	}()
+	info, err := store.Put(ctx, jetstream.ObjectMeta{Name: name}, r)
+	_ = r.CloseWithError(err)
+	if err != nil {
+		return workflows.Checkout{}, fmt.Errorf("put the workspace into the object store: %w", err)
+	}
+	digest, err := hexDigest(info.Digest)
+	if err != nil {
+		return workflows.Checkout{}, err
+	}
+	return workflows.Checkout{
+		Branch: branch, Commit: commit, Tree: m.Tree,
+		Input: workflows.Object{Bucket: api.BucketWorkspaces, Name: name, SHA256: digest},
+	}, nil
+}
+
+// hexDigest reads the object store's form of a digest.
+func hexDigest(digest string) (string, error) {
+	text, ok := strings.CutPrefix(digest, "SHA-256=")
+	if !ok {
+		return "", fmt.Errorf("digest %q is not a SHA-256", digest)
+	}
+	sum, err := base64.URLEncoding.DecodeString(text)
+	if err != nil || len(sum) != sha256.Size {
+		return "", fmt.Errorf("digest %q is not a SHA-256", digest)
+	}
+	return hex.EncodeToString(sum), nil
+}
+
+// Run sends heartbeats and answers questions about checkouts until ctx ends.
+// ready is called after the first heartbeat that was acknowledged.
+func (g *Gateway) Run(ctx context.Context, nc *nats.Conn, ready func()) error {
+	go g.beat(ctx, nc, ready)
+	return natsrpc.Service{
+		Name: "tidewait-gateway", Version: g.Version, Description: "results of missions on gateway " + g.ID,
+		Handlers: map[string]natsrpc.Handler{
+			api.SubjectGateway(g.ID, "log"):    natsrpc.With(g.results),
+			api.SubjectGateway(g.ID, "diff"):   natsrpc.With(g.diff),
+			api.SubjectGateway(g.ID, "bundle"): natsrpc.With(g.bundle),
+		},
+		Code: errorCode, Log: g.Log,
+	}.Serve(ctx, nc, nil)
+}
+
+func errorCode(err error) string {
+	var refused *workspace.Refused
+	if errors.As(err, &refused) && refused.Code == workspace.Missing {
+		return "not_found"
+	}
+	return ""
+}
+
+func (g *Gateway) beat(ctx context.Context, nc *nats.Conn, ready func()) {
+	tick := time.NewTicker(g.Heartbeat)
+	defer tick.Stop()
+	for {
+		if err := g.beatOnce(ctx, nc); err == nil {
+			if ready != nil {
+				ready()
+				ready = nil
+			}
+		} else if ctx.Err() == nil {
+			g.Log.Warn("heartbeat was not acknowledged", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (g *Gateway) beatOnce(ctx context.Context, nc *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, g.Heartbeat)
+	defer cancel()
+	var reply api.GatewayReply
+	return natsrpc.Ask(ctx, nc, api.SubjectGatewayHeartbeat, api.GatewayHeartbeat{Gateway: g.ID, Version: g.Version}, &reply)
+}
+
+func (g *Gateway) results(ctx context.Context, r api.ResultsRequest) (any, error) {
+	commits, err := g.Checkouts.Log(ctx, r.Mission, r.Launch)
+	if err != nil {
+		return nil, err
+	}
+	out := api.Results{Branch: workspace.Branch(r.Mission, r.Launch), Commits: []api.Commit{}}
+	for _, c := range commits {
+		out.Commits = append(out.Commits, api.Commit{
+			Commit: c.Commit, Phase: c.Phase, Run: c.Run, Subject: c.Subject, When: c.When.UTC(),
+			Files: c.Files, Insertions: c.Insertions, Deletions: c.Deletions,
+		})
+	}
+	return out, nil
+}
+
+// maxDiff keeps a diff's reply below the server's payload limit.
+const maxDiff = 512 << 10
+
+func (g *Gateway) diff(ctx context.Context, r api.DiffRequest) (any, error) {
+	text, cut, err := g.Checkouts.Diff(ctx, r.Mission, r.Launch, r.Phase, maxDiff)
+	return api.Diff{Text: text, Cut: cut}, err
+}
+
+func (g *Gateway) bundle(ctx context.Context, r api.ResultsRequest) (any, error) {
+	store, err := g.JS.ObjectStore(ctx, api.BucketWorkspaces)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
+	}
+	name := fmt.Sprintf("branch.%s.%d", r.Mission, r.Launch)
+	pr, pw := io.Pipe()
+	bundled := make(chan workspace.Bundle, 1)
+	go func() {
+		b, err := g.Checkouts.BundleBranch(ctx, r.Mission, r.Launch, false, pw)
+		bundled <- b
+		_ = pw.CloseWithError(err)
+	}()
+	_, err = store.Put(ctx, jetstream.ObjectMeta{Name: name}, pr)
+	_ = pr.CloseWithError(err)
+	b := <-bundled
+	if err != nil {
+		return nil, err
+	}
+	return api.BundleReply{Bucket: api.BucketWorkspaces, Object: name, Branch: workspace.Branch(r.Mission, r.Launch), SHA256: b.SHA256}, nil
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"golang.org/x/sync/errgroup"
+
+	"tidewait/activities"
+	"tidewait/internal/api"
+	"tidewait/internal/engine"
+	"tidewait/internal/store"
+	"tidewait/migrations"
+	"tidewait/workflows"
+)
+
+func runEngine(ctx context.Context, svc *services, ready func()) error {
+	s := svc.settings
+	if err := migrations.Check(ctx, s.Postgres.URL); err != nil {
+		return err
+	}
+	db, err := store.Open(ctx, s.Postgres.URL, s.Postgres.MaxConns, store.Rules{
+		SuspectAfter: s.Fleet.SuspectAfter, LostAfter: s.Fleet.LostAfter,
+	})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+
+	g, ctx := errgroup.WithContext(ctx)
+	dispatcher := engine.NewDispatcher(db, svc.temporal, svc.log)
+	placer := engine.NewPlacer(ctx, db, dispatcher.Kick, svc.log)
+	defer placer.Wait()
+	freed := func() { placer.Wake(ctx) }
+	sweep := engine.Sweep{Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Log: svc.log}
+	server := engine.Server{Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Version: "0.1.0", Log: svc.log}
+
+	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true})
+	registerWorkflows(w)
+	(&activities.Engine{Store: db, Placer: placer, Fleet: s.Fleet, Freed: freed}).Register(w)
+	if err := w.Start(); err != nil {
+		return err
+	}
+	defer w.Stop()
+
+	g.Go(func() error { dispatcher.Run(ctx); return nil })
+	g.Go(func() error { sweep.Run(ctx); return nil })
+	g.Go(func() error { return server.Serve(ctx, svc.nats, ready) })
+	return g.Wait()
+}
+
+func registerWorkflows(w worker.WorkflowRegistry) {
+	w.RegisterWorkflowWithOptions(workflows.Mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
+	w.RegisterWorkflowWithOptions(workflows.Phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+
+	"go.temporal.io/sdk/worker"
+
+	"tidewait/activities"
+	"tidewait/internal/gateway"
+	"tidewait/internal/workspace"
+	"tidewait/workflows"
+)
+
+func runGateway(ctx context.Context, svc *services, ready func()) error {
+	s := svc.settings
+	id, err := s.Gateway.EffectiveID()
+	if err != nil {
+		return err
+	}
+	checkouts, err := workspace.New(filepath.Join(s.DataDir, "gateway", id), workspace.Options{
+		Protocols: s.Gateway.Protocols, Roots: s.Gateway.Roots, GitConfig: s.Gateway.GitConfig, Logger: svc.log,
+		Limits: workspace.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes},
+	})
+	if err != nil {
+		return err
+	}
+	g := &gateway.Gateway{ID: id, Version: version, Checkouts: checkouts, JS: svc.js, Heartbeat: s.Fleet.HeartbeatInterval, Log: svc.log}
+	w := worker.New(svc.temporal, workflows.GatewayQueue(id), worker.Options{
+		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: 8,
+	})
+	(&activities.Gateway{Gateway: g}).Register(w)
+	if err := w.Start(); err != nil {
+		return err
+	}
+	defer w.Stop()
+	return g.Run(ctx, svc.nats, ready)
+}

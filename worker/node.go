@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/worker"
+
+	"tidewait/activities"
+	"tidewait/config"
+	"tidewait/internal/agent"
+	"tidewait/internal/capacity"
+	"tidewait/internal/provision"
+	"tidewait/internal/quantity"
+	"tidewait/internal/vm"
+	"tidewait/internal/vm/image"
+	"tidewait/internal/vm/process"
+	"tidewait/internal/vm/qemu"
+	"tidewait/workflows"
+)
+
+func runNode(ctx context.Context, svc *services, ready func()) error {
+	s := svc.settings
+	id, err := s.Node.EffectiveID()
+	if err != nil {
+		return err
+	}
+	total, err := nodeResources(s)
+	if err != nil {
+		return err
+	}
+	backends, err := nodeBackends(ctx, svc, id)
+	if err != nil {
+		return err
+	}
+	if err := provision.NodeBucket(ctx, svc.js, id, s.Fleet); err != nil {
+		return err
+	}
+	a, err := agent.New(ctx, agent.Options{
+		Node: id, Version: version, Labels: s.Node.Labels, Total: total, StartLimit: s.Node.StartLimit,
+		Heartbeat: s.Fleet.HeartbeatInterval, Lease: s.Fleet.Lease, StepTimeout: s.Node.StepTimeout, ProbeTimeout: s.Node.ProbeTimeout,
+		Limits: vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, NATS: svc.nats, Log: svc.log,
+	})
+	if err != nil {
+		return err
+	}
+	w := worker.New(svc.temporal, workflows.NodeQueue(id), worker.Options{
+		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: int(s.Node.Slots),
+	})
+	(&activities.Node{Agent: a}).Register(w)
+
+	// The engine hears of the node only when its queue is served.
+	if err := w.Start(); err != nil {
+		return err
+	}
+	defer w.Stop()
+	registered := make(chan struct{})
+	go func() {
+		select {
+		case <-registered:
+			ready()
+		case <-ctx.Done():
+		}
+	}()
+	a.Run(ctx, registered)
+
+	stopping, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	a.Stop(stopping)
+	return nil
+}
+
+func nodeBackends(ctx context.Context, svc *services, id string) ([]vm.Backend, error) {
+	s := svc.settings
+	var backends []vm.Backend
+	for _, name := range s.Node.Backends {
+		dir := filepath.Join(s.DataDir, "node", id, name)
+		b, err := newBackend(ctx, svc, name, dir)
+		if err != nil {
+			// A node whose microvm backend cannot work offers its others and
+			// says why; it never runs something else in its place.
+			b = brokenBackend{name: name, why: err}
+		}
+		backends = append(backends, b)
+	}
+	return backends, nil
+}
+
+func newBackend(ctx context.Context, svc *services, name, dir string) (vm.Backend, error) {
+	s := svc.settings
+	switch name {
+	case process.Name:
+		return process.New(process.Options{
+			RunDir: dir, StepTimeout: s.Node.StepTimeout, KillGrace: s.Node.KillGrace, RunUser: s.Node.RunUser, Logger: svc.log,
+		})
+	case qemu.Name:
+		img, err := image.Build(ctx, imageOptions(s))
+		if err != nil {
+			return nil, err
+		}
+		return qemu.New(qemu.Options{
+			QEMU: s.Node.QEMU, Image: img, RunDir: dir, Accel: s.Node.Accel, BootTimeout: s.Node.BootTimeout,
+			StepTimeout: s.Node.StepTimeout, KillGrace: s.Node.KillGrace, RunUser: s.Node.RunUser, Logger: svc.log,
+		})
+	}
+	return nil, fmt.Errorf("%w %q in node.backends", errUnknownBackend, name)
+}
+
+// brokenBackend stands for a backend that could not be set up: it is reported
+// with the reason and runs nothing.
+type brokenBackend struct {
+	name string
+	why  error
+}
+
+func (b brokenBackend) Name() string                           { return b.name }
+func (b brokenBackend) Probe(context.Context) vm.Report        { return vm.Report{Why: b.why.Error()} }
+func (b brokenBackend) List(context.Context) ([]string, error) { return nil, nil }
+func (b brokenBackend) Destroy(context.Context, string) error  { return nil }
+func (b brokenBackend) Create(context.Context, vm.Spec) (vm.VM, error) {
+	return nil, &vm.Failure{Code: vm.BootFailed, Message: b.why.Error()}
+}
+
+func imageOptions(s config.Settings) image.Options {
+	dir := s.Node.GuestImage
+	if dir == "" {
+		dir = filepath.Join(s.DataDir, "guest")
+	}
+	return image.Options{Dir: dir, BootDir: s.Node.Kernel, ModulesDir: s.Node.Modules}
+}
+
+func guestImageCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "guest-image",
+		Short:   "Build the guest image from this machine's kernel, when it is not up to date",
+		Example: "  tidewait-worker guest-image --data-dir /var/lib/tidewait",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, _, err := settings(cmd)
+			if err != nil {
+				return err
+			}
+			began := time.Now()
+			img, err := image.Build(cmd.Context(), imageOptions(s))
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "guest image with kernel %s is in %s (%s)\n",
+				img.KernelVersion, filepath.Dir(img.Initrd), time.Since(began).Round(time.Millisecond))
+			return nil
+		},
+	}
+}
+
+// hostReserve is the memory a node keeps for the machine itself unless
+// node.memory says what may be given away.
+const hostReserve = 512
+
+// nodeResources is what the node offers: the settings', else the machine's.
+func nodeResources(s config.Settings) (capacity.Resources, error) {
+	r := capacity.Resources{CPUMilli: int64(s.Node.CPUs * 1000), Slots: s.Node.Slots}
+	if r.CPUMilli == 0 {
+		r.CPUMilli = int64(runtime.NumCPU()) * 1000
+	}
+	var err error
+	if r.MemoryMiB, err = memoryMiB(s.Node.Memory); err != nil {
+		return r, err
+	}
+	r.DiskMiB, err = diskMiB(s.Node.Disk, s.DataDir)
+	return r, err
+}
+
+func memoryMiB(configured string) (int64, error) {
+	if configured != "" {
+		return quantity.MiB(configured)
+	}
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return 0, fmt.Errorf("read the machine's memory, or set node.memory: %w", err)
+	}
+	total := int64(info.Totalram) * int64(info.Unit) >> 20 //nolint:gosec // a machine's memory fits
+	return max(total-hostReserve, 0), nil
+}
+
+func diskMiB(configured, dir string) (int64, error) {
+	if configured != "" {
+		return quantity.MiB(configured)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return 0, err
+	}
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return 0, fmt.Errorf("read the free space of %s, or set node.disk: %w", dir, err)
+	}
+	free := int64(fs.Bavail) * fs.Bsize >> 20 //nolint:gosec // a disk's size fits
+	return free * 9 / 10, nil
+}

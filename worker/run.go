@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+	"golang.org/x/sync/errgroup"
+
+	"tidewait/config"
+	"tidewait/internal/provision"
+)
+
+var roles = []string{"engine", "gateway", "node"}
+
+func runCommand() *cobra.Command {
+	var asked []string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run one or more roles until stopped",
+		Long: `Run one or more roles until SIGINT or SIGTERM.
+
+  engine   workflows, placement, the API over NATS; needs Postgres, Temporal, NATS
+  gateway  git checkouts and workspace bundles; needs Temporal, NATS
+  node     virtual machines; needs Temporal, NATS
+
+A line "ready" on standard output says that a role works.`,
+		Example: "  tidewait-worker run --roles engine,gateway\n  tidewait-worker run --roles node --node.id node-a",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, r := range asked {
+				if !slices.Contains(roles, r) {
+					return usageError{fmt.Errorf("--roles: %q is not one of %s", r, strings.Join(roles, ", "))}
+				}
+			}
+			s, log, err := settings(cmd)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), s, asked, log, func(role string) { fmt.Fprintf(cmd.OutOrStdout(), "ready %s\n", role) })
+		},
+	}
+	cmd.Flags().StringSliceVar(&asked, "roles", roles, "roles to run")
+	cmd.Flags().String("node.id", "", "the node's name (default: the host's)")
+	cmd.Flags().String("gateway.id", "", "the gateway's name (default: the host's)")
+	return cmd
+}
+
+// services are the connections every role shares.
+type services struct {
+	settings config.Settings
+	temporal client.Client
+	nats     *nats.Conn
+	js       jetstream.JetStream
+	log      *slog.Logger
+}
+
+// connectTime bounds the first connection to each service.
+const connectTime = 10 * time.Second
+
+func run(ctx context.Context, s config.Settings, asked []string, log *slog.Logger, ready func(role string)) error {
+	svc, err := connect(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	defer svc.close()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, role := range asked {
+		work := map[string]func(context.Context, *services, func()) error{
+			"engine": runEngine, "gateway": runGateway, "node": runNode,
+		}[role]
+		roleServices := *svc
+		roleServices.log = log.With("role", role)
+		g.Go(func() error {
+			if err := work(ctx, &roleServices, func() { ready(role) }); err != nil {
+				return fmt.Errorf("role %s: %w", role, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func connect(ctx context.Context, s config.Settings, log *slog.Logger) (*services, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	svc := &services{settings: s, log: log}
+	var err error
+	if svc.nats, err = config.ConnectNATS(s.NATS, "tidewait-worker", log); err != nil {
+		return nil, err
+	}
+	if svc.js, err = jetstream.New(svc.nats); err != nil {
+		svc.close()
+		return nil, fmt.Errorf("use JetStream: %w", err)
+	}
+	options, err := config.TemporalOptions(s, log)
+	if err != nil {
+		svc.close()
+		return nil, err
+	}
+	if svc.temporal, err = client.DialContext(ctx, options); err != nil {
+		svc.close()
+		return nil, fmt.Errorf("connect to Temporal at %s: %w", options.HostPort, err)
+	}
+	if err := checkNamespace(ctx, svc.temporal, options.Namespace); err != nil {
+		svc.close()
+		return nil, err
+	}
+	if err := provision.Streams(ctx, svc.js, s.Fleet); err != nil {
+		svc.close()
+		return nil, err
+	}
+	return svc, nil
+}
+
+// checkNamespace refuses to start without the search attributes: a workflow
+// that upserts an unknown one is blocked for ever.
+func checkNamespace(ctx context.Context, c client.Client, namespace string) error {
+	if namespace == "" {
+		namespace = client.DefaultNamespace
+	}
+	missing, err := provision.MissingSearchAttributes(ctx, c, namespace)
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("namespace %s lacks the search attributes %s; run `tidewait setup`", namespace, strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func (s *services) close() {
+	if s.temporal != nil {
+		s.temporal.Close()
+	}
+	if s.nats != nil {
+		s.nats.Close()
+	}
+}
+
+// stopTime is how long a worker's activities may take to end when it stops.
+const stopTime = 15 * time.Second
+
+var errUnknownBackend = errors.New("unknown backend")
