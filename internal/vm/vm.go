@@ -109,7 +109,7 @@ type Report struct {
 	OK       bool               `json:"ok"`
 	Why      string             `json:"why,omitempty"` // why not, or what is weaker than asked
 	Info     Info               `json:"info"`
-	Enforced bool               `json:"enforced"` // CPU, memory and disk limits are really enforced
+	Enforced bool               `json:"enforced"` // CPU, memory and disk limits are really enforced, but for what Why says
 	Overhead capacity.Resources `json:"overhead"` // per machine, beyond its Spec
 	Took     time.Duration      `json:"took"`     // nanoseconds from start to answer
 }

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits are what a cgroup grants.
+// Limits are what a cgroup grants from its start. [Cgroup.LimitCPU] comes later,
+// so that a machine starts as fast as the host can.
 type Limits struct {
-	CPUMilli  int64 // thousandths of a CPU
 	MemoryMiB int64
 	Pids      int64
 }
@@ -56,7 +56,6 @@ func newV2(name string, l Limits) (*Cgroup, error) {
 		if err == nil {
 			c := &Cgroup{v2: true, groups: map[string]string{"": dir}}
 			err = c.set("", map[string]string{
-				"cpu.max":    fmt.Sprintf("%d %d", quota(l.CPUMilli), cpuPeriod),
 				"memory.max": strconv.FormatInt(l.MemoryMiB<<20, 10),
 				"pids.max":   strconv.FormatInt(l.Pids, 10),
 			})
@@ -104,10 +103,7 @@ func ownCgroup() string {
 func newV1(name string, l Limits) (*Cgroup, error) {
 	c := &Cgroup{groups: map[string]string{}}
 	for controller, values := range map[string]map[string]string{
-		"cpu": {
-			"cpu.cfs_period_us": strconv.Itoa(cpuPeriod),
-			"cpu.cfs_quota_us":  strconv.FormatInt(quota(l.CPUMilli), 10),
-		},
+		"cpu":    {},
 		"memory": {"memory.limit_in_bytes": strconv.FormatInt(l.MemoryMiB<<20, 10)},
 		"pids":   {"pids.max": strconv.FormatInt(l.Pids, 10)},
 	} {
@@ -124,7 +120,21 @@ func newV1(name string, l Limits) (*Cgroup, error) {
 	return c, nil
 }
 
-func quota(milli int64) int64 { return max(milli*cpuPeriod/1000, 1000) }
+// LimitCPU grants thousandths of a CPU.
+func (c *Cgroup) LimitCPU(milli int64) error {
+	quota := max(milli*cpuPeriod/1000, 1000)
+	switch {
+	case c == nil:
+		return nil
+	case c.v2:
+		return c.set("", map[string]string{"cpu.max": fmt.Sprintf("%d %d", quota, cpuPeriod)})
+	default:
+		return c.set("cpu", map[string]string{
+			"cpu.cfs_period_us": strconv.Itoa(cpuPeriod),
+			"cpu.cfs_quota_us":  strconv.FormatInt(quota, 10),
+		})
+	}
+}
 
 func (c *Cgroup) set(controller string, values map[string]string) error {
 	for file, value := range values {

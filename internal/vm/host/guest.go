@@ -41,22 +41,22 @@ func (g *Guest) Confine(run *Run) error {
 	return err
 }
 
-// Greet waits for the guest agent on conn, at most for timeout, and starts its
-// run. When it fails conn is closed and the process has to be killed.
-func (g *Guest) Greet(ctx context.Context, conn net.Conn, runID string, timeout time.Duration) error {
+// Greet waits for the guest agent on conn, at most for timeout, and from then on
+// limits the CPU. When it fails conn is closed and the process has to be killed.
+func (g *Guest) Greet(ctx context.Context, conn net.Conn, s vm.Spec, timeout time.Duration) error {
 	late := &vm.Failure{Code: vm.BootFailed, Message: fmt.Sprintf("it did not answer within %s", timeout)}
 	bootCtx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
 	session, err := guest.Open(bootCtx, conn)
 	if err == nil {
-		if err = session.Init(bootCtx, runID); err == nil {
+		if err = session.Init(bootCtx, s.RunID); err == nil {
 			g.Session = session
-			return nil
+			return g.Cgroup.LimitCPU(s.CPUMilli)
 		}
 	}
 	conn.Close()
 	if ctx.Err() != nil {
-		return fmt.Errorf("start the machine of run %s: %w", runID, context.Cause(ctx))
+		return fmt.Errorf("start the machine of run %s: %w", s.RunID, context.Cause(ctx))
 	}
 	if bootCtx.Err() != nil {
 		err = late

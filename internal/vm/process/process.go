@@ -137,7 +137,8 @@ func (b *Backend) Probe(ctx context.Context) vm.Report {
 	}
 	report.OK, report.Info = true, m.Info()
 	report.Overhead = capacity.Resources{MemoryMiB: overhead}
-	report.Why = "disk is not limited in sum, only the size of each file"
+	report.Enforced = m.Cgroup != nil
+	report.Why = "the disk is limited by the size of each file only"
 	if m.Cgroup == nil {
 		report.Why += "; " + m.whyNoCgroup
 	}
@@ -203,7 +204,7 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 		ours.Close()
 		return err
 	}
-	return m.Greet(ctx, ours, s.RunID, b.opts.BootTimeout)
+	return m.Greet(ctx, ours, s, b.opts.BootTimeout)
 }
 
 // makeDirs makes the directory of the run the user's own, with a workspace and
@@ -226,7 +227,7 @@ func (b *Backend) makeDirs(run *host.Run) error {
 
 // limit makes the cgroup of the machine where that is allowed.
 func (m *machine) limit(run *host.Run, s vm.Spec) error {
-	cgroup, err := host.NewCgroup(run.Name(), host.Limits{CPUMilli: s.CPUMilli, MemoryMiB: s.MemoryMiB + overhead, Pids: maxPids})
+	cgroup, err := host.NewCgroup(run.Name(), host.Limits{MemoryMiB: s.MemoryMiB + overhead, Pids: maxPids})
 	if errors.Is(err, host.ErrNoCgroups) {
 		m.whyNoCgroup = "CPU and memory are not limited: " + err.Error()
 	} else if err != nil {

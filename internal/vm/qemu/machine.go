@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strconv"
@@ -91,6 +92,9 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 	cmd.SysProcAttr = b.user.Attr(devices(m.accel)...)
 	m.Process, err = host.Start(cmd, "")
 	theirs.Close() // so that the end of QEMU is the end of the connection
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		err = errMissing(err)
+	}
 	if err == nil {
 		err = errors.Join(m.Confine(run), m.harden(s))
 	}
@@ -98,7 +102,7 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 		ours.Close()
 		return err
 	}
-	return m.Greet(ctx, ours, s.RunID, b.opts.BootTimeout)
+	return m.Greet(ctx, ours, s, b.opts.BootTimeout)
 }
 
 // devices are those QEMU must be allowed to open.
@@ -117,7 +121,6 @@ func (m *machine) limit(run *host.Run, s vm.Spec) error {
 		overhead = overheadKVM
 	}
 	cgroup, err := host.NewCgroup(run.Name(), host.Limits{
-		CPUMilli:  s.CPUMilli,
 		MemoryMiB: s.MemoryMiB + 2*overhead, // what is accounted is the usual, not the most
 		Pids:      256,
 	})
@@ -186,6 +189,8 @@ func arguments(s vm.Spec, accel, kind string) []string {
 		// Emulated timers are late under load, and a guest that calibrates
 		// against them may wait for ever.
 		kernel += " tsc_early_khz=2000000 lpj=4000000"
+		// An emulated processor does not speculate.
+		kernel += " mitigations=off"
 	}
 	machine, bus := "q35", "pci"
 	if kind == machineMicroVM {

@@ -153,15 +153,20 @@ func (b *Backend) Probe(ctx context.Context) vm.Report {
 	if info.Accel == AccelKVM {
 		report.Overhead.MemoryMiB = overheadKVM
 	}
-	b.accelMu.Lock()
-	report.Why = b.whyTCG
-	b.accelMu.Unlock()
+	report.Why = b.weaker()
 	return report
+}
+
+// weaker says what is weaker than a node might expect.
+func (b *Backend) weaker() string {
+	b.accelMu.Lock()
+	defer b.accelMu.Unlock()
+	return b.whyTCG
 }
 
 func (b *Backend) probe(ctx context.Context) (info vm.Info, err error) {
 	if _, err := exec.LookPath(b.opts.QEMU); err != nil {
-		return info, fmt.Errorf("QEMU is missing (%w); install the Debian package qemu-system-x86", err)
+		return info, errMissing(err)
 	}
 	spec := vm.Spec{RunID: probeRun, CPUMilli: 1000, MemoryMiB: 128, DiskMiB: 16}
 	defer func() {
@@ -176,3 +181,7 @@ func (b *Backend) probe(ctx context.Context) (info vm.Info, err error) {
 }
 
 const probeRun = "probe"
+
+func errMissing(err error) error {
+	return fmt.Errorf("QEMU is missing (%w); install the Debian package qemu-system-x86", err)
+}

@@ -233,6 +233,17 @@ func (s *suite) job(t *testing.T) {
 		require.Equal(t, vm.Exit{}, exit)
 		require.Equal(t, 200000, lines)
 	})
+	t.Run("a file larger than the disk", func(t *testing.T) {
+		exit, err := m.Run(t.Context(), sh(`head -c 80000000 /dev/zero >big; code=$?; rm big; exit $code`), nil)
+		require.NoError(t, err)
+		require.Equal(t, vm.Exit{Code: 1}, exit)
+	})
+	t.Run("no network but loopback", func(t *testing.T) {
+		out := newOutput()
+		_, err := m.Run(t.Context(), sh(`sed -n 's/^ *\([a-z0-9]*\):.*/\1/p' /proc/net/dev`), out.sink)
+		require.NoError(t, err)
+		require.Equal(t, []string{"lo"}, out.stdout)
+	})
 	t.Run("nothing changed", func(t *testing.T) {
 		files, result := collect(t, m, nil)
 		require.Empty(t, files)

@@ -1,0 +1,122 @@
+package qemu
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tidewait/internal/vm"
+	"tidewait/internal/vm/host"
+	"tidewait/internal/vm/image"
+)
+
+var spec = vm.Spec{RunID: "run", CPUMilli: 1000, MemoryMiB: minMemory, DiskMiB: 1}
+
+// builtImage is the image the other tests of this package boot.
+func builtImage(t *testing.T) image.Image {
+	t.Helper()
+	img, err := image.Build(t.Context(), image.Options{Dir: os.Getenv("TIDEWAIT_VMTEST_IMAGE"), Agent: os.Getenv("TIDEWAIT_VMTEST_AGENT")})
+	require.NoError(t, err)
+	return img
+}
+
+func newBackend(t *testing.T, o Options) *Backend {
+	t.Helper()
+	o.RunDir = t.TempDir()
+	b, err := New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		left, err := os.ReadDir(filepath.Join(o.RunDir, "runs"))
+		require.NoError(t, err)
+		require.Empty(t, left)
+	})
+	return b
+}
+
+// TestQ35 boots the machine that is the last resort, with the least memory.
+func TestQ35(t *testing.T) {
+	b := newBackend(t, Options{Image: builtImage(t), Accel: AccelTCG})
+	m, err := b.runs.Create(t.Context(), spec.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
+		return b.bootOnce(ctx, run, spec, AccelTCG, machineQ35)
+	})
+	require.NoError(t, err)
+	require.NoError(t, vm.CheckKernel(t.Context(), m))
+	require.NoError(t, b.Destroy(t.Context(), spec.RunID))
+}
+
+// TestLeastMemory boots the usual machine with the least memory and disk.
+func TestLeastMemory(t *testing.T) {
+	b := newBackend(t, Options{Image: builtImage(t), Accel: AccelTCG})
+	m, err := b.Create(t.Context(), spec)
+	require.NoError(t, err)
+	require.NoError(t, vm.CheckKernel(t.Context(), m))
+	require.NoError(t, b.Destroy(t.Context(), spec.RunID))
+
+	less := spec
+	less.MemoryMiB--
+	_, err = b.Create(t.Context(), less)
+	require.EqualError(t, err, "a microVM of 95 MiB cannot boot; the least is 96 MiB")
+}
+
+// TestAuto finds out by booting whether KVM works here.
+func TestAuto(t *testing.T) {
+	img := builtImage(t)
+	b := newBackend(t, Options{Image: img})
+	report := b.Probe(t.Context())
+	require.True(t, report.OK, report.Why)
+	require.True(t, report.Enforced)
+	require.Equal(t, img.KernelVersion, report.Info.Kernel)
+	if report.Info.Accel == AccelKVM {
+		require.Empty(t, report.Why)
+		require.Equal(t, int64(32), report.Overhead.MemoryMiB)
+	} else {
+		require.Equal(t, AccelTCG, report.Info.Accel)
+		require.Contains(t, report.Why, "guests run without KVM: ")
+		require.Equal(t, int64(160), report.Overhead.MemoryMiB)
+	}
+	began := time.Now()
+	require.True(t, b.Probe(t.Context()).OK)
+	require.Less(t, time.Since(began), report.Took, "KVM is tried once")
+}
+
+func TestNoQEMU(t *testing.T) {
+	b := newBackend(t, Options{QEMU: "/nowhere/qemu", Image: builtImage(t), Accel: AccelTCG})
+	report := b.Probe(t.Context())
+	require.False(t, report.OK)
+	require.Contains(t, report.Why, "QEMU is missing")
+	require.Contains(t, report.Why, "install the Debian package qemu-system-x86")
+	_, err := b.Create(t.Context(), spec)
+	require.ErrorContains(t, err, "install the Debian package qemu-system-x86")
+}
+
+// TestBrokenImage boots a kernel that is none.
+func TestBrokenImage(t *testing.T) {
+	img := builtImage(t)
+	img.Kernel = filepath.Join(t.TempDir(), "vmlinuz")
+	require.NoError(t, os.WriteFile(img.Kernel, []byte("no kernel"), 0o644))
+	b := newBackend(t, Options{Image: img, Accel: AccelTCG})
+	_, err := b.Create(t.Context(), spec)
+	var f *vm.Failure
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, vm.BootFailed, f.Code)
+	require.Contains(t, f.Message, "QEMU said: ")
+}
+
+// TestBootTimeout gives a guest too little time.
+func TestBootTimeout(t *testing.T) {
+	b := newBackend(t, Options{Image: builtImage(t), Accel: AccelTCG, BootTimeout: 50 * time.Millisecond})
+	_, err := b.Create(t.Context(), spec)
+	var f *vm.Failure
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, vm.BootFailed, f.Code)
+	require.Contains(t, f.Message, "did not answer within 50ms")
+}
+
+func TestUnknownAccelerator(t *testing.T) {
+	_, err := New(Options{Image: image.Image{Kernel: "k", Initrd: "i"}, RunDir: t.TempDir(), Accel: "hvf"})
+	require.EqualError(t, err, `the accelerator "hvf" is not known; use auto, kvm or tcg`)
+}
