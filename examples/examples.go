@@ -1,0 +1,10 @@
+// Package examples holds the example documents, so that the demo runs what the
+// documentation shows.
+package examples
+
+import "embed"
+
+// Missions holds examples/missions.
+//
+//go:embed missions
+var Missions embed.FS
