@@ -2,10 +2,15 @@ package qemu
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/host"
@@ -19,6 +24,14 @@ const (
 	kvmTrial   = "kvm-trial"
 )
 
+// verdict is what came of trying KVM. It is kept in the directory of runs, since
+// a trial that fails takes seconds and programs are started again.
+type verdict struct {
+	Of    string `json:"of"` // what was tried: the host's boot, its device, QEMU and the image
+	Accel string `json:"accel"`
+	Why   string `json:"why,omitempty"` // why it is not KVM
+}
+
 // accelerator is the accelerator to use. With AccelAuto it boots a guest with
 // KVM once, because a /dev/kvm that opens proves nothing.
 func (b *Backend) accelerator(ctx context.Context) (string, error) {
@@ -27,20 +40,56 @@ func (b *Backend) accelerator(ctx context.Context) (string, error) {
 	}
 	b.accelMu.Lock()
 	defer b.accelMu.Unlock()
-	if b.accel != "" {
-		return b.accel, nil
+	if b.verdict.Accel != "" {
+		return b.verdict.Accel, nil
 	}
+	file, subject := filepath.Join(b.runs.Root(), "accelerator.json"), b.subject()
+	if v := readVerdict(file); v.Of == subject {
+		b.verdict = v
+		return v.Accel, nil
+	}
+	v := verdict{Of: subject, Accel: AccelKVM}
 	err := b.tryKVM(ctx)
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("find out whether KVM works: %w", context.Cause(ctx))
 	}
-	if err == nil {
-		b.accel = AccelKVM
-		return b.accel, nil
+	if err != nil {
+		v.Accel, v.Why = AccelTCG, fmt.Sprintf("guests run without KVM: %v", err)
 	}
-	b.accel, b.whyTCG = AccelTCG, fmt.Sprintf("guests run without KVM: %v", err)
-	b.opts.Logger.Info("KVM is not used", "reason", err)
-	return b.accel, nil
+	b.verdict = v
+	b.opts.Logger.Info("the accelerator was chosen", "accel", v.Accel, "reason", v.Why)
+	return v.Accel, writeVerdict(file, v)
+}
+
+// subject names everything a verdict depends on.
+func (b *Backend) subject() string {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	var device unix.Stat_t
+	_ = unix.Stat(kvmDevice, &device)
+	qemu, _ := exec.LookPath(b.opts.QEMU)
+	var program unix.Stat_t
+	_ = unix.Stat(qemu, &program)
+	return fmt.Sprintf("boot %s device %d %o %d:%d qemu %s %d %d image %s user %v", strings.TrimSpace(string(boot)),
+		device.Rdev, device.Mode, device.Uid, device.Gid, qemu, program.Size, program.Mtim.Sec, b.opts.Image.Digest, b.user)
+}
+
+func readVerdict(file string) verdict {
+	var v verdict
+	if data, err := os.ReadFile(file); err != nil || json.Unmarshal(data, &v) != nil {
+		return verdict{}
+	}
+	return v
+}
+
+func writeVerdict(file string, v verdict) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+		return fmt.Errorf("keep the accelerator: %w", err)
+	}
+	return os.Rename(file+".new", file)
 }
 
 func (b *Backend) tryKVM(ctx context.Context) error {
@@ -61,9 +110,6 @@ func (b *Backend) tryKVM(ctx context.Context) error {
 	}
 	if destroyErr := b.Destroy(context.WithoutCancel(ctx), kvmTrial); destroyErr != nil {
 		b.opts.Logger.Warn("the trial of KVM left something", "error", destroyErr)
-	}
-	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		return context.Cause(ctx)
 	}
 	return err
 }

@@ -78,9 +78,26 @@ func TestAuto(t *testing.T) {
 		require.Contains(t, report.Why, "guests run without KVM: ")
 		require.Equal(t, int64(160), report.Overhead.MemoryMiB)
 	}
-	began := time.Now()
-	require.True(t, b.Probe(t.Context()).OK)
-	require.Less(t, time.Since(began), report.Took, "KVM is tried once")
+
+	again, err := New(b.opts)
+	require.NoError(t, err)
+	accel, err := again.accelerator(stopped(t))
+	require.NoError(t, err, "another program must not have to try again")
+	require.Equal(t, report.Info.Accel, accel)
+
+	other := b.opts
+	other.Image.Digest = "of another image"
+	again, err = New(other)
+	require.NoError(t, err)
+	_, err = again.accelerator(stopped(t))
+	require.ErrorIs(t, err, context.Canceled, "another image has to be tried")
+}
+
+// stopped is a context in which nothing can be booted.
+func stopped(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
 }
 
 func TestNoQEMU(t *testing.T) {

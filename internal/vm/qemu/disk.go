@@ -70,8 +70,8 @@ func makeExt4(ctx context.Context, name string, mib int64) error {
 		return fmt.Errorf("make a disk of %d MiB: %w", mib, err)
 	}
 	// A disk that lives as long as one run needs no journal, and no space kept
-	// for root.
-	cmd := exec.CommandContext(ctx, mkfs, "-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", name)
+	// for root. Small inodes would count time in whole seconds.
+	cmd := exec.CommandContext(ctx, mkfs, "-q", "-F", "-m", "0", "-I", "256", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", name)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {

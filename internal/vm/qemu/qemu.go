@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,9 +81,8 @@ type Backend struct {
 
 	disks sync.Mutex // held while a template disk is made
 
-	accelMu sync.Mutex
-	accel   string // the accelerator auto means; empty until found out
-	whyTCG  string // why it is not KVM
+	accelMu sync.Mutex // held while KVM is tried
+	verdict verdict    // what AccelAuto means; empty until found out
 }
 
 var _ vm.Backend = (*Backend)(nil)
@@ -142,42 +142,44 @@ func (b *Backend) Destroy(ctx context.Context, runID string) error {
 func (b *Backend) Probe(ctx context.Context) vm.Report {
 	began := time.Now()
 	report := vm.Report{Enforced: true}
-	info, err := b.probe(ctx)
+	m, err := b.probe(ctx)
 	report.Took = time.Since(began)
 	if err != nil {
 		report.Why = err.Error()
 		return report
 	}
-	report.OK, report.Info = true, info
+	report.OK, report.Info = true, m.Info()
 	report.Overhead = capacity.Resources{MemoryMiB: overheadTCG}
-	if info.Accel == AccelKVM {
+	if m.accel == AccelKVM {
 		report.Overhead.MemoryMiB = overheadKVM
 	}
-	report.Why = b.weaker()
+	report.Why = b.weaker(m)
 	return report
 }
 
 // weaker says what is weaker than a node might expect.
-func (b *Backend) weaker() string {
+func (b *Backend) weaker(m *machine) string {
 	b.accelMu.Lock()
 	defer b.accelMu.Unlock()
-	return b.whyTCG
+	why := b.verdict.Why
+	if m.Cgroup == nil {
+		why = strings.TrimPrefix(why+"; CPU is limited to whole processors: no cgroup can be made", "; ")
+	}
+	return why
 }
 
-func (b *Backend) probe(ctx context.Context) (info vm.Info, err error) {
+func (b *Backend) probe(ctx context.Context) (m *machine, err error) {
 	if _, err := exec.LookPath(b.opts.QEMU); err != nil {
-		return info, errMissing(err)
+		return nil, errMissing(err)
 	}
-	spec := vm.Spec{RunID: probeRun, CPUMilli: 1000, MemoryMiB: 128, DiskMiB: 16}
 	defer func() {
 		err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx), probeRun))
 	}()
-	m, err := b.Create(ctx, spec)
+	made, err := b.Create(ctx, vm.Spec{RunID: probeRun, CPUMilli: 1000, MemoryMiB: 128, DiskMiB: minDisk})
 	if err != nil {
-		return info, err
+		return nil, err
 	}
-	info = m.Info()
-	return info, vm.CheckKernel(ctx, m)
+	return made.(*machine), vm.CheckKernel(ctx, made)
 }
 
 const probeRun = "probe"

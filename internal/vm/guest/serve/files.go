@@ -23,10 +23,11 @@ import (
 type baseline struct {
 	entries map[string]entry // regular files and symbolic links, by path
 	dirs    map[string]bool
+	clock   *changeClock
 }
 
-func newBaseline() *baseline {
-	return &baseline{entries: map[string]entry{}, dirs: map[string]bool{}}
+func newBaseline(root *os.Root) *baseline {
+	return &baseline{entries: map[string]entry{}, dirs: map[string]bool{}, clock: newChangeClock(root)}
 }
 
 // addDir records a directory and those above it.
@@ -40,6 +41,7 @@ type entry struct {
 	mode   fs.FileMode // permissions of a file, ModeSymlink of a link
 	size   int64
 	digest [sha256.Size]byte
+	stamp  stamp
 	link   string
 }
 
@@ -70,6 +72,7 @@ func unpack(root *os.Root, stream io.Reader, base *baseline) (vm.Manifest, error
 		return m, err
 	}
 	m.SHA256 = hex.EncodeToString(digest.Sum(nil))
+	base.clock.wait()
 	return m, nil
 }
 
@@ -102,8 +105,17 @@ func unpackEntry(root *os.Root, content io.Reader, h *tar.Header, base *baseline
 		if err != nil {
 			return err
 		}
-		base.entries[name] = entry{mode: perm, size: h.Size, digest: sum}
-		return root.Chtimes(name, h.ModTime, h.ModTime)
+		e := entry{mode: perm, size: h.Size, digest: sum}
+		if err := root.Chtimes(name, h.ModTime, h.ModTime); err != nil {
+			return err
+		}
+		info, err := root.Lstat(name)
+		if err != nil {
+			return err
+		}
+		e.stamp = base.clock.stampOf(info)
+		base.entries[name] = e
+		return nil
 	case tar.TypeSymlink:
 		base.entries[name] = entry{mode: fs.ModeSymlink, link: h.Linkname}
 		return root.Symlink(h.Linkname, name)
@@ -210,6 +222,8 @@ func differs(root *os.Root, name string, info fs.FileInfo, base *baseline) (bool
 		return false, nil
 	case !known || before.mode != info.Mode().Perm() || before.size != info.Size():
 		return true, nil
+	case base.clock.stampOf(info).same(before.stamp):
+		return false, nil
 	}
 	sum, err := digestFile(root, name)
 	return sum != before.digest, err

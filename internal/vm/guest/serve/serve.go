@@ -47,7 +47,7 @@ func Serve(stream io.ReadWriteCloser, o Options) error {
 		return fmt.Errorf("open the workspace: %w", err)
 	}
 	defer root.Close()
-	s := &server{conn: guest.NewConn(stream), opts: o, root: root, base: newBaseline()}
+	s := &server{conn: guest.NewConn(stream), opts: o, root: root, base: newBaseline(root)}
 	defer s.stop()
 	hello := guest.Hello{Proto: guest.Proto, Kernel: kernelRelease(), BootID: bootID()}
 	if err := s.conn.WriteJSON(guest.KindHello, hello); err != nil {
