@@ -6,7 +6,6 @@ package activities
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -53,9 +52,9 @@ func (e *Engine) Launch(ctx context.Context, in workflows.LaunchInput) (workflow
 	if err := json.Unmarshal(in.Document, &m); err != nil {
 		return workflows.LaunchResult{}, final("the mission document is not readable: "+err.Error(), workflows.ErrTypeInvalidMission)
 	}
-	turn, maxWait, err := e.limits(m)
+	turn, maxWait, err := m.Spec.Bounds(e.Fleet.Turn, e.Fleet.EffectiveMaxWait())
 	if err != nil {
-		return workflows.LaunchResult{}, err
+		return workflows.LaunchResult{}, final(err.Error(), workflows.ErrTypeInvalidMission)
 	}
 	draft := store.Draft{Name: m.Name, Document: in.Document, Actor: in.Actor, WorkflowRun: in.RunID}
 	for _, p := range m.Spec.Phases {
@@ -66,25 +65,6 @@ func (e *Engine) Launch(ctx context.Context, in workflows.LaunchInput) (workflow
 		return workflows.LaunchResult{}, asTemporal(err)
 	}
 	return workflows.LaunchResult{Launched: launched, Refused: refused, Mission: launchedMission(m), Fleet: e.fleet()}, nil
-}
-
-// limits applies the fleet's rule that a mission may lower its turn and its
-// longest wait, and never raise them.
-func (e *Engine) limits(m mission.Mission) (turn, maxWait time.Duration, err error) {
-	turn, maxWait = e.Fleet.Turn, e.Fleet.EffectiveMaxWait()
-	if m.Spec.Turn > turn {
-		return 0, 0, final(fmt.Sprintf("spec.turn is %s; this fleet allows at most %s", m.Spec.Turn, turn), workflows.ErrTypeInvalidMission)
-	}
-	if m.Spec.MaxWait > maxWait {
-		return 0, 0, final(fmt.Sprintf("spec.maxWait is %s; this fleet allows at most %s", m.Spec.MaxWait, maxWait), workflows.ErrTypeInvalidMission)
-	}
-	if m.Spec.Turn > 0 {
-		turn = m.Spec.Turn
-	}
-	if m.Spec.MaxWait > 0 {
-		maxWait = m.Spec.MaxWait
-	}
-	return turn, maxWait, nil
 }
 
 func demand(m mission.Mission, p mission.Phase) capacity.Demand {

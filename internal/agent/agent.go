@@ -151,8 +151,11 @@ func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) {
 	}
 }
 
+// beatTime is how long an acknowledgement may take at least, on a busy machine.
+const beatTime = 2 * time.Second
+
 func (a *Agent) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, a.Heartbeat)
+	ctx, cancel := context.WithTimeout(ctx, max(a.Heartbeat, beatTime))
 	defer cancel()
 	h := a.heartbeat()
 	var reply api.HeartbeatReply

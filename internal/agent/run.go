@@ -14,8 +14,12 @@ import (
 	"tidewait/workflows"
 )
 
-// destroyTime bounds the destruction of one machine.
-const destroyTime = 20 * time.Second
+// The destruction of one machine is tried again at destroyPause, for destroyTime
+// in all.
+const (
+	destroyTime  = 20 * time.Second
+	destroyPause = 500 * time.Millisecond
+)
 
 // run is one machine on its way.
 type run struct {
@@ -194,8 +198,19 @@ func (e *execution) destroy() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
 	defer cancel()
-	if err := e.backend.Destroy(ctx, e.in.Machine.RunID); err != nil {
-		e.agent.Log.Error("a machine was not destroyed", "run", e.in.Machine.RunID, "error", err)
+	pause := time.NewTicker(destroyPause)
+	defer pause.Stop()
+	for {
+		err := e.backend.Destroy(ctx, e.in.Machine.RunID)
+		if err == nil {
+			return
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			e.agent.Log.Error("a machine was not destroyed; the agent destroys it when it starts again", "run", e.in.Machine.RunID, "error", err)
+			return
+		}
 	}
 }
 
@@ -210,6 +225,7 @@ func (e *execution) step(name string, info *vm.Info) {
 		e.run.report.Accel, e.run.report.Kernel, e.run.report.Isolation = info.Accel, info.Kernel, info.Isolation
 	}
 	a.mu.Unlock()
+	a.Log.Debug("run takes a step", "run", e.in.Machine.RunID, "step", name)
 	if name == "run" && info.Accel != "none" {
 		a.hurry()
 	}

@@ -15,9 +15,6 @@ import (
 	"tidewait/internal/store"
 )
 
-// sweepGrace is how young a launch may be without its workflow being seen.
-const sweepGrace = 10 * time.Second
-
 // Sweep compares open missions with Temporal's executions. Somebody may have
 // terminated a workflow, or Temporal may have lost its database: then nobody
 // works on the mission any more, and it fails saying so instead of staying
@@ -49,11 +46,11 @@ func (s Sweep) Run(ctx context.Context) {
 
 // Once does one sweep.
 func (s Sweep) Once(ctx context.Context) error {
-	return errors.Join(s.missions(ctx), s.drains(ctx), s.audit(ctx))
+	return errors.Join(s.missions(ctx), s.orphans(ctx), s.drains(ctx), s.audit(ctx))
 }
 
 func (s Sweep) missions(ctx context.Context) error {
-	open, err := s.Store.OpenMissions(ctx, sweepGrace)
+	open, err := s.Store.OpenMissions(ctx)
 	if err != nil {
 		return err
 	}
@@ -70,9 +67,18 @@ func (s Sweep) missions(ctx context.Context) error {
 		if err := s.Store.FinishMission(ctx, m.ID, m.Launch, end); err != nil {
 			return err
 		}
-		s.Freed()
 	}
 	return nil
+}
+
+// orphans frees what ended runs still hold once their machines are gone.
+func (s Sweep) orphans(ctx context.Context) error {
+	runs, err := s.Store.ReleaseOrphans(ctx)
+	if len(runs) > 0 {
+		s.Log.Info("released what ended runs held", "runs", runs)
+		s.Freed()
+	}
+	return err
 }
 
 // lost says why nobody works on a mission, or nothing when somebody does.

@@ -179,7 +179,9 @@ func (s *Store) FinishMission(ctx context.Context, missionID int64, launch int, 
 				e = ledger.Ended{Status: "failed", FailureCode: end.FailureCode, Failure: end.Failure}
 			}
 			queueRunEnd(b, id, ledger.RunEnd{Status: "lost", FailureCode: e.FailureCode, Failure: e.Failure})
-			queueEnd(b, id, "lost", e)
+			// The machine may still be there. Its node gets its room back when
+			// the agent says that the machine is gone: ReleaseOrphans.
+			queueEndKeepingNode(b, id, "lost", e)
 		}
 		b.Queue(`
 UPDATE missions SET status = $3, failure_code = $4, failure = $5, ended_at = clock_timestamp(), target_node_id = NULL
@@ -209,11 +211,10 @@ type OpenMission struct {
 	Launch int
 }
 
-// OpenMissions lists running missions that started longer than grace ago.
-func (s *Store) OpenMissions(ctx context.Context, grace time.Duration) ([]OpenMission, error) {
-	rows, err := s.pool.Query(ctx, `
-SELECT id, name, launch FROM missions
-WHERE status = 'running' AND started_at < now() - $1 * interval '1 second' ORDER BY id`, grace.Seconds())
+// OpenMissions lists running missions. Each was recorded by its workflow, so
+// one whose workflow is not there has lost it.
+func (s *Store) OpenMissions(ctx context.Context) ([]OpenMission, error) {
+	rows, err := s.pool.Query(ctx, `SELECT id, name, launch FROM missions WHERE status = 'running' ORDER BY id`)
 	if err != nil {
 		return nil, fmt.Errorf("list open missions: %w", err)
 	}

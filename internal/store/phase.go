@@ -38,11 +38,15 @@ UPDATE missions SET target_node_id = NULL
 WHERE id = (SELECT mission_id FROM mission_phases WHERE id = $1)`
 )
 
-// queueEnd queues the statements that give a phase its final status. endedBy is
-// what the history says of a wait that is still open.
+// queueEnd queues the statements that give a phase its final status and free
+// its node. endedBy is what the history says of a wait that is still open.
 func queueEnd(b *pgx.Batch, phaseID int64, endedBy string, e ledger.Ended) {
-	b.Queue(endWaitsSQL, []int64{phaseID}, endedBy, []string{""})
+	queueEndKeepingNode(b, phaseID, endedBy, e)
 	b.Queue(releaseSQL, phaseID, "")
+}
+
+func queueEndKeepingNode(b *pgx.Batch, phaseID int64, endedBy string, e ledger.Ended) {
+	b.Queue(endWaitsSQL, []int64{phaseID}, endedBy, []string{""})
 	b.Queue(endPhaseSQL, phaseID, e.Status, e.Commit, e.FailureCode, e.Failure)
 	b.Queue(clearTargetSQL, phaseID)
 }
@@ -115,6 +119,36 @@ WHERE id = $1 AND attempt = $2 AND status = 'running'`, phaseID, attempt)
 		return 0, fmt.Errorf("queue phase %d again: %w", phaseID, err)
 	}
 	return attempt + 1, nil
+}
+
+// ReleaseOrphans frees what ended runs still hold: their agent has said since
+// that it does not have the machine, or has been silent for so long that it must
+// have destroyed it. It returns the runs.
+func (s *Store) ReleaseOrphans(ctx context.Context) ([]string, error) {
+	var runs []string
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+SELECT v.run_id FROM reservations v JOIN topology_runs r ON r.id = v.run_id JOIN nodes n ON n.id = v.node_id
+WHERE v.released_at IS NULL AND r.ended_at IS NOT NULL
+  AND (n.heartbeat_at > r.ended_at AND NOT r.id = ANY(n.running)
+    OR extract(epoch FROM clock_timestamp() - n.heartbeat_at) > $1)
+ORDER BY v.run_id FOR UPDATE OF v`, s.rules.LostAfter.Seconds())
+		if err != nil {
+			return err
+		}
+		if runs, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		for _, run := range runs {
+			b.Queue(releaseSQL, nil, run)
+		}
+		return exec(ctx, tx, b)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("release what ended runs hold: %w", err)
+	}
+	return runs, nil
 }
 
 // lockPhase holds a phase's row for the rest of the transaction. It returns the

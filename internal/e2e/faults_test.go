@@ -1,0 +1,238 @@
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+
+	"tidewait/internal/api"
+	"tidewait/internal/local"
+)
+
+// bigWorkspace is a workspace whose injection and collection last long enough
+// to be interrupted.
+func bigWorkspace(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	data := make([]byte, 48<<20)
+	_, err := rand.Read(data)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "big.bin"), data, 0o600))
+	return dir
+}
+
+// awaitStep returns when a node's agent logged that a run takes a step. The log
+// is read faster than anything else could tell.
+func (p *product) awaitStep(node, run, step string) {
+	p.t.Helper()
+	path := filepath.Join(p.dir, "stack", "logs", node+".log")
+	want := "run=" + run + " step=" + step
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), want) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			p.t.Fatalf("the agent of %s never logged %q", node, want)
+		}
+	}
+}
+
+// TestSIGKILL kills each role at each step of a run. The role is started again,
+// and the mission must end as if nothing had happened: a run lost with its node
+// is run again and costs the phase no attempt.
+func TestSIGKILL(t *testing.T) {
+	p := start(t)
+	work := bigWorkspace(t)
+	node := p.node("n1", "TIDEWAIT_LOG_LEVEL=debug", "TIDEWAIT_NODE_DISK=8Gi")
+	roles := map[string]*local.Worker{"engine": p.engine, "gateway": p.gateway, "node": node}
+	next := 1
+	for _, step := range []string{"inject", "run", "collect", "destroy"} {
+		for _, role := range []string{"engine", "gateway", "node"} {
+			t.Run(role+" during "+step, func(t *testing.T) {
+				name := step + "-" + role
+				path := p.write(missionDoc{name: name, phases: []phaseDoc{{
+					name: "work", script: "sleep 1; cat big.bin big.bin > twice.bin; rm big.bin",
+				}}})
+				replaceWorkspace(t, path, "{path: "+work+"}")
+				replaceInFile(t, path, "disk: 64Mi", "disk: 512Mi")
+				p.must("mission", "launch", path)
+				run := fmt.Sprintf("r%d-1", next)
+				next++
+
+				p.awaitStep("n1", run, step)
+				require.NoError(t, roles[role].Kill())
+				require.NoError(t, roles[role].Start(t.Context()))
+
+				m := p.ended(name)
+				require.Equal(t, "succeeded", m.Status, m.Failure)
+				require.Equal(t, "succeeded", m.PhaseList[0].Runs[len(m.PhaseList[0].Runs)-1].Status)
+				for _, r := range m.PhaseList[0].Runs[:len(m.PhaseList[0].Runs)-1] {
+					require.Equal(t, "lost", r.Status)
+				}
+				if role != "node" {
+					require.Len(t, m.PhaseList[0].Runs, 1, "only a node's end costs a run")
+				}
+				var results api.Results
+				require.NoError(t, jsonOf(p.must("mission", "results", name, "-o", "json"), &results))
+				require.Len(t, results.Commits, 1)
+				require.Equal(t, m.PhaseList[0].Commit, results.Commits[0].Commit)
+				p.nothingLeft()
+			})
+		}
+	}
+}
+
+func TestRestartsKeepTheFirstRefusal(t *testing.T) {
+	p := start(t)
+	p.node("n1")
+	p.launch(holder("big"))
+	p.running("big", 0)
+	p.launch(missionDoc{name: "small", phases: []phaseDoc{{name: "work", script: "true"}}})
+	before := p.waiting("small", 0)
+
+	require.NoError(t, p.engine.Kill())
+	require.NoError(t, p.engine.Start(t.Context()))
+	p.reset("phase.small.work")
+
+	after := p.until("small", "it is looked at again", func(m api.MissionDetail) bool {
+		w := m.PhaseList[0].Wait
+		return w != nil && w.CheckedAt.After(*before.CheckedAt)
+	}).PhaseList[0].Wait
+	require.True(t, before.Since.Equal(after.Since), "neither a restart nor a reset moves the first refusal")
+	require.True(t, before.Bound.Equal(*after.Bound))
+
+	p.must("mission", "cancel", "big")
+	require.Equal(t, "succeeded", p.ended("small").Status)
+	p.nothingLeft()
+}
+
+// reset resets a workflow to its first workflow task, as the Web UI's button does.
+func (p *product) reset(workflowID string) {
+	p.t.Helper()
+	ctx := context.Background()
+	iter := p.temporal.GetWorkflowHistory(ctx, workflowID, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for iter.HasNext() {
+		e, err := iter.Next()
+		require.NoError(p.t, err)
+		if e.GetEventType() != enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+			continue
+		}
+		desc, err := p.temporal.DescribeWorkflowExecution(ctx, workflowID, "")
+		require.NoError(p.t, err)
+		_, err = p.temporal.ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
+			Namespace: "default", WorkflowExecution: desc.GetWorkflowExecutionInfo().GetExecution(),
+			Reason: "a test", WorkflowTaskFinishEventId: e.GetEventId(), RequestId: workflowID + "-reset",
+		})
+		require.NoError(p.t, err)
+		return
+	}
+	p.t.Fatalf("workflow %s has no completed task", workflowID)
+}
+
+func TestBoundIsNotMovedByRestartOrReset(t *testing.T) {
+	p := start(t)
+	p.node("n1")
+	p.launch(holder("big"))
+	p.running("big", 0)
+	p.launch(missionDoc{name: "late", extra: "maxWait: 15s", phases: []phaseDoc{{name: "work", script: "true"}}})
+	w := p.waiting("late", 0)
+	require.Equal(t, 15*time.Second, w.Bound.Sub(w.Since))
+
+	require.NoError(t, p.engine.Kill())
+	require.NoError(t, p.engine.Start(t.Context()))
+	p.reset("phase.late.work")
+
+	m := p.ended("late")
+	require.Equal(t, []string{"failed", "wait_exceeded"}, []string{m.Status, m.FailureCode})
+	require.Contains(t, m.Failure, "waited 15s for capacity, the longest allowed; at last: needs 1 CPU, 256 MiB of memory")
+	ended := m.PhaseList[0].EndedAt
+	require.False(t, ended.Before(*w.Bound))
+	require.Less(t, ended.Sub(*w.Bound), 5*time.Second)
+	_, _, code := p.tidewait("mission", "launch", "--wait", p.write(missionDoc{name: "code", extra: "maxWait: 10s", phases: []phaseDoc{{name: "work", script: "true"}}}))
+	require.Equal(t, 4, code, "the wait ran out")
+	p.must("mission", "cancel", "big")
+	p.ended("big")
+	p.nothingLeft()
+}
+
+// TestTemporalLosesTheWorkflow terminates workflows, and empties Temporal's
+// database: nobody works on the missions any more, and they say so.
+func TestTemporalLosesTheWorkflow(t *testing.T) {
+	p := start(t)
+	p.node("n1")
+	ctx := t.Context()
+
+	t.Run("mission terminated", func(t *testing.T) {
+		p.launch(holder("mission-ended"))
+		p.running("mission-ended", 0)
+		require.NoError(t, p.temporal.TerminateWorkflow(ctx, "mission.mission-ended", "", "a test"))
+		m := p.ended("mission-ended")
+		require.Equal(t, []string{"failed", "workflow_lost"}, []string{m.Status, m.FailureCode})
+		p.nothingLeft()
+	})
+	t.Run("phase terminated", func(t *testing.T) {
+		p.launch(holder("phase-ended"))
+		p.running("phase-ended", 0)
+		require.NoError(t, p.temporal.TerminateWorkflow(ctx, "phase.phase-ended.hold", "", "a test"))
+		m := p.ended("phase-ended")
+		require.Equal(t, []string{"failed", "workflow_lost"}, []string{m.Status, m.FailureCode})
+		p.nothingLeft()
+	})
+	t.Run("phase reset while it runs", func(t *testing.T) {
+		p.launch(missionDoc{name: "phase-reset", phases: []phaseDoc{{name: "work", script: "sleep 5; echo x > x.txt"}}})
+		p.running("phase-reset", 0)
+		p.reset("phase.phase-reset.work")
+		m := p.ended("phase-reset")
+		require.Equal(t, "succeeded", m.Status, m.Failure)
+		p.nothingLeft()
+	})
+	t.Run("mission reset while it runs", func(t *testing.T) {
+		p.launch(missionDoc{name: "mission-reset", phases: []phaseDoc{{name: "work", script: "sleep 5; echo x > x.txt"}}})
+		p.running("mission-reset", 0)
+		p.reset("mission.mission-reset")
+		m := p.ended("mission-reset")
+		require.Contains(t, []string{"succeeded", "failed"}, m.Status)
+		p.nothingLeft()
+	})
+	t.Run("database emptied", func(t *testing.T) {
+		p.launch(holder("forgotten"))
+		p.running("forgotten", 0)
+		p.launch(missionDoc{name: "waits", phases: []phaseDoc{{name: "work", script: "true"}}})
+		p.waiting("waits", 0)
+		require.NoError(t, p.Stack.Temporal.Kill())
+		p.emptyTemporal()
+		require.NoError(t, p.Stack.Temporal.Start(ctx))
+		p.eventually("Temporal is provisioned", func() bool { return p.Provision(ctx) == nil }, func() any { return nil })
+		for _, name := range []string{"forgotten", "waits"} {
+			m := p.ended(name)
+			require.Equal(t, []string{"failed", "workflow_lost"}, []string{m.Status, m.FailureCode}, name)
+		}
+		p.nothingLeft()
+	})
+}
+
+// emptyTemporal removes the database of a Temporal that is not running.
+func (p *product) emptyTemporal() {
+	p.t.Helper()
+	found, err := filepath.Glob(filepath.Join(p.dir, "stack", "temporal", "*"))
+	require.NoError(p.t, err)
+	require.NotEmpty(p.t, found)
+	for _, f := range found {
+		require.NoError(p.t, os.RemoveAll(f))
+	}
+}

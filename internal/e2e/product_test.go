@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"tidewait/internal/api"
+	"tidewait/internal/devstack"
+	"tidewait/internal/devstack/devstacktest"
+	"tidewait/internal/local"
+)
+
+// quick makes every interval short enough to be waited for, in the proportions
+// of the defaults.
+var quick = []string{
+	"TIDEWAIT_FLEET_RETRY_INTERVAL=1s", "TIDEWAIT_FLEET_HEARTBEAT_INTERVAL=500ms", "TIDEWAIT_FLEET_SUSPECT_AFTER=3s",
+	"TIDEWAIT_FLEET_LEASE=6s", "TIDEWAIT_FLEET_LOST_AFTER=10s", "TIDEWAIT_FLEET_SWEEP_INTERVAL=1s", "TIDEWAIT_NODE_KILL_GRACE=2s",
+}
+
+// patience bounds every wait of a test; nothing here takes this long.
+const patience = 90 * time.Second
+
+// product is a running product and what a test asks it with.
+type product struct {
+	*local.Product
+	t        *testing.T
+	dir      string
+	db       *pgx.Conn
+	temporal client.Client
+	engine   *local.Worker
+	gateway  *local.Worker
+	nodes    map[string]*local.Worker
+}
+
+// start runs the stack, an engine and a gateway, each a process of its own.
+func start(t *testing.T, env ...string) *product {
+	t.Helper()
+	ctx := t.Context()
+	dir := devstacktest.Dir(t)
+	p, err := local.Start(ctx, local.Options{
+		Worker: filepath.Join(bin, "tidewait-worker"),
+		Env:    append(append([]string{"TIDEWAIT_DATA_DIR=" + dir}, quick...), env...),
+		Stack:  devstack.Options{Dir: filepath.Join(dir, "stack"), TemporalCLI: devstacktest.TemporalCLI(t)},
+	})
+	require.NoError(t, err)
+	pr := &product{Product: p, t: t, dir: dir, nodes: map[string]*local.Worker{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			pr.printLogs()
+		}
+		require.NoError(t, p.Stop())
+	})
+	pr.engine, err = p.StartWorker(ctx, "engine", []string{"engine"})
+	require.NoError(t, err)
+	pr.gateway, err = p.StartWorker(ctx, "gateway", []string{"gateway"}, "TIDEWAIT_GATEWAY_ID=gw")
+	require.NoError(t, err)
+	pr.db, err = pgx.Connect(ctx, p.Stack.PostgresURL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = pr.db.Close(context.Background()) })
+	pr.temporal, err = client.DialContext(ctx, client.Options{HostPort: p.Stack.TemporalAddress})
+	require.NoError(t, err)
+	t.Cleanup(pr.temporal.Close)
+	return pr
+}
+
+func (p *product) printLogs() {
+	for _, name := range []string{"engine", "gateway", "n1"} {
+		data, err := os.ReadFile(filepath.Join(p.dir, "stack", "logs", name+".log"))
+		if err == nil {
+			p.t.Logf("%s:\n%s", name, tail(data, 4000))
+		}
+	}
+}
+
+func tail(data []byte, n int) []byte { return data[max(0, len(data)-n):] }
+
+// node starts an agent whose node has room for one phase of a test.
+func (p *product) node(id string, env ...string) *local.Worker {
+	p.t.Helper()
+	w, err := p.StartNode(p.t.Context(), id, append([]string{
+		"TIDEWAIT_NODE_BACKENDS=process", "TIDEWAIT_NODE_CPUS=2", "TIDEWAIT_NODE_MEMORY=600Mi", "TIDEWAIT_NODE_DISK=4Gi",
+	}, env...)...)
+	require.NoError(p.t, err)
+	p.nodes[id] = w
+	return w
+}
+
+func (p *product) workerPID(node string) int { return p.nodes[node].PID() }
+
+// tidewait runs the CLI and returns what it printed and its exit code.
+func (p *product) tidewait(args ...string) (stdout, stderr string, code int) {
+	p.t.Helper()
+	cmd := exec.CommandContext(p.t.Context(), filepath.Join(bin, "tidewait"), args...)
+	cmd.Env = append(os.Environ(), p.Env()...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		require.NoError(p.t, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// must runs the CLI, which must succeed.
+func (p *product) must(args ...string) string {
+	p.t.Helper()
+	out, errs, code := p.tidewait(args...)
+	require.Zerof(p.t, code, "tidewait %s: %s%s", strings.Join(args, " "), out, errs)
+	return out
+}
+
+// launch writes a mission document and launches it.
+func (p *product) launch(m missionDoc) {
+	p.t.Helper()
+	p.must("mission", "launch", p.write(m))
+}
+
+func (p *product) write(m missionDoc) string {
+	p.t.Helper()
+	path := filepath.Join(p.t.TempDir(), m.name+".yaml")
+	require.NoError(p.t, os.WriteFile(path, []byte(m.yaml(p.t)), 0o600))
+	return path
+}
+
+func (p *product) show(name string) api.MissionDetail {
+	p.t.Helper()
+	var m api.MissionDetail
+	require.NoError(p.t, json.Unmarshal([]byte(p.must("mission", "show", name, "-o", "json")), &m))
+	return m
+}
+
+// until asks for a mission until it is as wanted.
+func (p *product) until(name, what string, wanted func(api.MissionDetail) bool) api.MissionDetail {
+	p.t.Helper()
+	var m api.MissionDetail
+	p.eventually(what, func() bool {
+		m = p.show(name)
+		return wanted(m)
+	}, func() any { return m })
+	return m
+}
+
+// eventually waits for a condition; state says what was seen instead.
+func (p *product) eventually(what string, holds func() bool, state func() any) {
+	p.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			seen, _ := json.MarshalIndent(state(), "", "  ")
+			p.t.Fatalf("not so after %s: %s; seen: %s", patience, what, seen)
+		}
+	}
+}
+
+func (p *product) ended(name string) api.MissionDetail {
+	p.t.Helper()
+	return p.until(name, "mission "+name+" ends", func(m api.MissionDetail) bool { return m.EndedAt != nil })
+}
+
+func (p *product) waiting(name string, phase int) api.Wait {
+	p.t.Helper()
+	m := p.until(name, "phase waits", func(m api.MissionDetail) bool { return m.PhaseList[phase].Wait != nil })
+	return *m.PhaseList[phase].Wait
+}
+
+func (p *product) running(name string, phase int) {
+	p.t.Helper()
+	p.until(name, "phase runs its command", func(m api.MissionDetail) bool { return m.PhaseList[phase].Step == "run" })
+}
+
+func (p *product) count(sql string, args ...any) int {
+	p.t.Helper()
+	var n int
+	require.NoError(p.t, p.db.QueryRow(context.Background(), sql, args...).Scan(&n))
+	return n
+}
+
+// nothingLeft asserts that no reservation and no machine outlives the missions.
+func (p *product) nothingLeft() {
+	p.t.Helper()
+	p.eventually("every reservation is released", func() bool {
+		return p.count("SELECT count(*) FROM reservations WHERE released_at IS NULL") == 0
+	}, func() any { return nil })
+	require.Zero(p.t, p.count("SELECT COALESCE(sum(cpu_reserved + memory_reserved + disk_reserved + slots_reserved + starting), 0)::int FROM nodes"))
+	p.eventually("every machine is gone", func() bool { return len(p.machines()) == 0 }, func() any { return p.machines() })
+}
+
+// machines lists what the backends keep on disk for machines, whichever agent
+// they belonged to, and processes that work in this test's directory.
+func (p *product) machines() []string {
+	found, err := filepath.Glob(filepath.Join(p.dir, "node", "*", "*", "r*-*"))
+	require.NoError(p.t, err)
+	return append(found, p.processes("qemu-system", "tidewait-guest")...)
+}
+
+// processes lists running programs whose command line names this test's
+// directory and one of the given words.
+func (p *product) processes(words ...string) []string {
+	entries, err := os.ReadDir("/proc")
+	require.NoError(p.t, err)
+	var found []string
+	for _, e := range entries {
+		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err != nil || !bytes.Contains(line, []byte(p.dir)) {
+			continue
+		}
+		for _, w := range words {
+			if bytes.Contains(line, []byte(w)) {
+				found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+			}
+		}
+	}
+	return found
+}
+
+// missionDoc is a mission on a small workspace.
+type missionDoc struct {
+	name    string
+	backend string // default process
+	extra   string // further lines of spec
+	phases  []phaseDoc
+}
+
+type phaseDoc struct {
+	name   string
+	memory string // default 256Mi
+	script string
+	extra  string // further lines of the phase
+}
+
+func (m missionDoc) yaml(t *testing.T) string {
+	t.Helper()
+	work := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(work, "README"), []byte("a small workspace\n"), 0o600))
+	var b strings.Builder
+	if m.backend == "" {
+		m.backend = "process"
+	}
+	fmt.Fprintf(&b, "apiVersion: tidewait/v1\nkind: Mission\nmetadata: {name: %s}\nspec:\n  backend: %s\n  workspace: {path: %s}\n", m.name, m.backend, work)
+	for _, line := range strings.Split(strings.TrimSpace(m.extra), "\n") {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	b.WriteString("  phases:\n")
+	for _, p := range m.phases {
+		if p.memory == "" {
+			p.memory = "256Mi"
+		}
+		script, err := json.Marshal(p.script)
+		require.NoError(t, err)
+		fmt.Fprintf(&b, "    - name: %s\n      resources: {cpus: 1, memory: %s, disk: 64Mi}\n      run: [sh, -c, %s]\n", p.name, p.memory, script)
+		for _, line := range strings.Split(strings.TrimSpace(p.extra), "\n") {
+			fmt.Fprintf(&b, "      %s\n", line)
+		}
+	}
+	return b.String()
+}
+
+// holder is a mission whose phase fills the node of a test until it is cancelled.
+func holder(name string) missionDoc {
+	return missionDoc{name: name, phases: []phaseDoc{{name: "hold", memory: "512Mi", script: "sleep 600"}}}
+}
