@@ -262,5 +262,9 @@ func (r *Run) kill(ctx context.Context) error {
 	return removeCgroups(r.Cgroups)
 }
 
-// Name is unique among runs and fit for a file name.
-func (r *Run) Name() string { return filepath.Base(r.Dir) }
+// Name is unique among the runs of all directories of the host and fit for a
+// file name.
+func (r *Run) Name() string {
+	sum := sha256.Sum256([]byte(r.Dir))
+	return filepath.Base(r.Dir) + "." + hex.EncodeToString(sum[:6])
+}

@@ -117,3 +117,17 @@ func TestTail(t *testing.T) {
 	require.Equal(t, "the last one", tail.LastLine())
 	require.LessOrEqual(t, len(tail.buf), 2*tailSize)
 }
+
+func TestNamesDifferBetweenDirectories(t *testing.T) {
+	names := map[string]bool{}
+	for range 2 {
+		runs, err := OpenRuns[nothing](t.TempDir())
+		require.NoError(t, err)
+		_, err = runs.Create(t.Context(), "probe", func(_ context.Context, run *Run) (nothing, error) {
+			names[run.Name()] = true
+			return nothing{}, nil
+		})
+		require.NoError(t, err)
+	}
+	require.Len(t, names, 2)
+}
