@@ -2,7 +2,6 @@ package workflows
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -39,11 +38,11 @@ type waits struct {
 // each write is an event; current details are free.
 func (s *waits) declare(ctx workflow.Context, w wait) error {
 	workflow.SetCurrentDetails(ctx, s.header+w.markdown(workflow.Now(ctx)))
-	if w.kind == s.shown.kind && w.code == s.shown.code && w.since.Equal(s.shown.since) {
-		s.shown = w
+	known := s.shown
+	s.shown = w
+	if w.kind == known.kind && w.code == known.code && w.since.Equal(known.since) && w.bound.Equal(known.bound) {
 		return nil
 	}
-	s.shown = w
 	updates := []temporal.SearchAttributeUpdate{
 		AttrWait.ValueSet(w.kind), AttrReason.ValueSet(w.code), AttrSince.ValueSet(w.since), AttrBound.ValueUnset(),
 	}
@@ -67,22 +66,16 @@ func (s *waits) clear(ctx workflow.Context, now string, more ...temporal.SearchA
 }
 
 func (w wait) markdown(now time.Time) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "**waiting for %s** (`%s`)\n\n", w.kind, w.code)
-	fmt.Fprintf(&b, "- **why:** %s\n", w.reason)
-	fmt.Fprintf(&b, "- **since:** %s\n", stamp(w.since))
-	if w.bound.IsZero() {
-		b.WriteString("- **fails by itself:** never\n")
-	} else {
-		fmt.Fprintf(&b, "- **fails by itself:** %s, after %s\n", stamp(w.bound), w.bound.Sub(w.since).Round(time.Second))
+	fails := "never"
+	if !w.bound.IsZero() {
+		fails = fmt.Sprintf("%s, after %s", stamp(w.bound), w.bound.Sub(w.since).Round(time.Second))
 	}
+	text := fmt.Sprintf("**waiting for %s** (`%s`)\n\n- **why:** %s\n- **since:** %s\n- **fails by itself:** %s\n",
+		w.kind, w.code, w.reason, stamp(w.since), fails)
 	if w.position > 0 {
-		fmt.Fprintf(&b, "- **place in line:** %d\n", w.position)
+		text += fmt.Sprintf("- **place in line:** %d\n", w.position)
 	}
-	fmt.Fprintf(&b, "- **next look:** %s\n", w.next)
-	fmt.Fprintf(&b, "- **you can:** %s\n", w.hint)
-	fmt.Fprintf(&b, "- **as of:** %s\n", stamp(now))
-	return b.String()
+	return text + fmt.Sprintf("- **next look:** %s\n- **you can:** %s\n- **as of:** %s\n", w.next, w.hint, stamp(now))
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
