@@ -245,3 +245,7 @@ func isTerminated(err error) bool {
 	var terminated *temporal.TerminatedError
 	return errors.As(err, &terminated)
 }
+
+func cancelSentence(c api.Cancel) string {
+	return (&cancellation{by: &c}).sentence("")
+}

@@ -44,7 +44,8 @@ func withServerRetry(ctx workflow.Context, summary string, interval time.Duratio
 }
 
 // withGateway is for work on a checkout. A gateway that does not pick the work
-// up within pickup is unreachable.
+// up within pickup is unreachable. A cancellation waits for what the gateway
+// does with it, so that a commit that was made is known.
 func withGateway(ctx workflow.Context, gateway, summary string, pickup time.Duration) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              GatewayQueue(gateway),
@@ -52,6 +53,7 @@ func withGateway(ctx workflow.Context, gateway, summary string, pickup time.Dura
 		ScheduleToStartTimeout: pickup,
 		StartToCloseTimeout:    10 * time.Minute,
 		HeartbeatTimeout:       20 * time.Second,
+		WaitForCancellation:    true,
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second},
 	})
 }

@@ -1,0 +1,172 @@
+package workflows
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
+)
+
+// place returns the phase's placement. Until there is one it waits, in the open.
+func (p *phase) place() (ledger.Placed, error) {
+	outcome, err := p.firstLook()
+	for {
+		switch {
+		case p.cancel.requested():
+			return ledger.Placed{}, p.cancelled()
+		case err != nil:
+			return ledger.Placed{}, err
+		case outcome.Placed != nil:
+			p.bound.end()
+			p.progress.Waiting, p.progress.Attempt = nil, outcome.Placed.Attempt
+			return *outcome.Placed, nil
+		case outcome.Incapable != nil:
+			return ledger.Placed{}, failed(string(outcome.Incapable.Code), outcome.Incapable.Sentence, ledger.RunEnd{})
+		case outcome.Ended != nil:
+			return ledger.Placed{}, &phaseEnd{Ended: *outcome.Ended, written: true}
+		}
+		p.progress.Waiting = outcome.Waiting
+		if workflow.GetInfo(p.ctx).GetContinueAsNewSuggested() {
+			return ledger.Placed{}, p.continueAsNew()
+		}
+		outcome, err = p.awaitCapacity(*outcome.Waiting)
+	}
+}
+
+func (p *phase) firstLook() (ledger.Outcome, error) {
+	if w := p.progress.Waiting; w != nil {
+		return ledger.Outcome{Waiting: w}, nil
+	}
+	workflow.SetCurrentDetails(p.ctx, p.waits.header+"asking for a node")
+	var outcome ledger.Outcome
+	in := PlaceInput{PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool, Wake: ledger.WakeFirst}
+	err := workflow.ExecuteActivity(withFirstLook(p.work), ActivityPlace, in).Get(p.work, &outcome)
+	if err == nil || isFinal(err) || p.cancel.requested() {
+		return outcome, err
+	}
+	// The placer does not answer. That is a wait like any other: it has a code, a
+	// start and a next look, and no bound, since nobody refused.
+	return ledger.Outcome{Waiting: &ledger.Waiting{
+		Code: capacity.CodePlacerUnavailable, Since: workflow.Now(p.ctx).UTC(),
+		Sentence: "the placer does not answer: " + rootMessage(err),
+	}}, nil
+}
+
+// awaitCapacity shows the wait and looks again until the outcome changes or
+// something interrupts: one activity that the server retries, a timer for the
+// bound beside it, and signals. After a signal the wait is the same as before,
+// and the next look is due at once.
+func (p *phase) awaitCapacity(w ledger.Waiting) (outcome ledger.Outcome, err error) {
+	if err := p.declareCapacity(w); err != nil {
+		return ledger.Outcome{}, err
+	}
+	p.startBound(w)
+	ctx, stop := workflow.WithCancel(p.work)
+	defer stop()
+	try := p.retryPlace(ctx, w)
+
+	outcome.Waiting = &w
+	expired := false
+	sel := workflow.NewSelector(p.work)
+	sel.AddFuture(try, func(f workflow.Future) {
+		var changed ledger.Outcome
+		// Attempts that ran out are not the bound: the wait goes on.
+		if err = f.Get(p.work, &changed); err == nil {
+			outcome = changed
+		} else if !isFinal(err) {
+			err = nil
+		}
+	})
+	sel.AddReceive(p.nudge, func(c workflow.ReceiveChannel, _ bool) { drain(c); p.wake = ledger.WakeNudge })
+	sel.AddReceive(p.placed, func(c workflow.ReceiveChannel, _ bool) { drain(c); p.wake = ledger.WakeEvent })
+	if p.bound.fires != nil {
+		sel.AddFuture(p.bound.fires, func(workflow.Future) { expired = true })
+	}
+	sel.AddReceive(p.work.Done(), func(workflow.ReceiveChannel, bool) {})
+	sel.Select(p.work)
+	if expired {
+		p.bound.end()
+		return p.expire()
+	}
+	return outcome, err
+}
+
+// retryPlace starts the activity that the server retries. Its first try is for
+// what woke the phase.
+func (p *phase) retryPlace(ctx workflow.Context, w ledger.Waiting) workflow.Future {
+	in := PlaceInput{
+		PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool,
+		Wake: p.wake, Retrying: true, LastCode: w.Code,
+	}
+	p.wake = ledger.WakeTimer
+	interval := p.in.Fleet.RetryInterval
+	summary := fmt.Sprintf("waiting for capacity (%s): look again every %s", w.Code, interval)
+	return workflow.ExecuteActivity(withServerRetry(ctx, summary, interval, attemptsUntil(w.Left, interval)), ActivityPlace, in)
+}
+
+// drain empties a channel, so that a burst of signals costs one look.
+func drain(c workflow.ReceiveChannel) {
+	for c.ReceiveAsync(nil) {
+	}
+}
+
+// bound is the timer that ends a wait.
+type bound struct {
+	fires workflow.Future // nil: none runs
+	stop  workflow.CancelFunc
+	at    time.Time // when it fires, by the workflow's clock
+}
+
+// startBound sets the timer for the wait's bound, once: neither a nudge nor
+// another code moves it. Its length is the database's.
+func (p *phase) startBound(w ledger.Waiting) {
+	if p.bound.fires != nil || w.Bound.IsZero() {
+		return
+	}
+	ctx, stop := workflow.WithCancel(p.work)
+	p.bound = bound{
+		fires: workflow.NewTimerWithOptions(ctx, w.Left, workflow.TimerOptions{Summary: "the wait fails at " + stamp(w.Bound)}),
+		stop:  stop, at: workflow.Now(p.ctx).Add(w.Left),
+	}
+}
+
+func (b *bound) end() {
+	if b.fires != nil {
+		b.stop()
+	}
+	*b = bound{}
+}
+
+// expire is the last look: placed after all, or over. It may also find that the
+// database's clock has not reached the bound.
+func (p *phase) expire() (ledger.Outcome, error) {
+	var outcome ledger.Outcome
+	in := ExpireInput{PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool}
+	err := workflow.ExecuteActivity(withEngine(p.work, "the wait's last look"), ActivityExpire, in).Get(p.work, &outcome)
+	return outcome, err
+}
+
+func (p *phase) declareCapacity(w ledger.Waiting) error {
+	return p.waits.declare(p.ctx, wait{
+		kind: kindCapacity, code: string(w.Code), reason: w.Sentence, since: w.Since, bound: w.Bound, position: w.Position,
+		next: fmt.Sprintf("every %s, and whenever capacity is freed; see the pending activity for the latest", p.in.Fleet.RetryInterval),
+		hint: fmt.Sprintf("free or add a node; look now with `tidewait phase nudge %[1]s %[2]s`; give up with `tidewait phase cancel %[1]s %[2]s`", p.in.Mission, p.in.Command.Name),
+	})
+}
+
+// continueAsNew goes on with the same wait in a new run. Signals that are left
+// unread are no loss: the new run looks at once.
+func (p *phase) continueAsNew() error {
+	next := p.in
+	next.Resume = p.progress
+	w := *p.progress.Waiting
+	if p.bound.fires != nil {
+		w.Left = p.bound.at.Sub(workflow.Now(p.ctx))
+	}
+	next.Resume.Waiting = &w
+	return workflow.NewContinueAsNewError(p.ctx, api.PhaseWorkflow, next)
+}

@@ -1,0 +1,131 @@
+package workflows_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	sdkpb "go.temporal.io/api/sdk/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"tidewait/internal/api"
+	"tidewait/internal/ledger"
+	"tidewait/workflows"
+)
+
+// env runs workflows in virtual time with fake activities.
+type env struct {
+	*testsuite.TestWorkflowEnvironment
+	*fakes
+	t testing.TB
+}
+
+func newEnv(t testing.TB) *env {
+	t.Helper()
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(quiet)
+	e := &env{suite.NewTestWorkflowEnvironment(), newFakes(), t}
+	e.RegisterWorkflowWithOptions(workflows.Mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
+	e.RegisterWorkflowWithOptions(workflows.Phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
+	e.SetStartTime(since)
+	return e
+}
+
+// phase runs a phase to its end.
+func (e *env) phase(in workflows.PhaseInput) (workflows.PhaseResult, error) {
+	e.t.Helper()
+	e.fakes.Register(e)
+	e.ExecuteWorkflow(api.PhaseWorkflow, in)
+	require.True(e.t, e.IsWorkflowCompleted())
+	var res workflows.PhaseResult
+	if err := e.GetWorkflowError(); err != nil {
+		return res, err
+	}
+	return res, e.GetWorkflowResult(&res)
+}
+
+// endedPhase runs a phase to an end that is no success, and returns it as the
+// workflow closes with it.
+func (e *env) endedPhase(in workflows.PhaseInput) ledger.Ended {
+	e.t.Helper()
+	_, err := e.phase(in)
+	require.Error(e.t, err)
+	return endedIn(e.t, err)
+}
+
+func endedIn(t testing.TB, err error) ledger.Ended {
+	t.Helper()
+	var (
+		app      *temporal.ApplicationError
+		canceled *temporal.CanceledError
+		ended    ledger.Ended
+	)
+	if errors.As(err, &canceled) {
+		require.NoError(t, canceled.Details(&ended))
+		require.Equal(t, "cancelled", ended.Status)
+		return ended
+	}
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, workflows.ErrTypePhaseFailed, app.Type())
+	require.True(t, app.NonRetryable())
+	require.NoError(t, app.Details(&ended))
+	require.Equal(t, ended.Failure, app.Message())
+	return ended
+}
+
+// details returns what the workflow shows of itself now.
+func (e *env) details() string {
+	e.t.Helper()
+	value, err := e.QueryWorkflow("__temporal_workflow_metadata")
+	require.NoError(e.t, err)
+	var m sdkpb.WorkflowMetadata
+	require.NoError(e.t, value.Get(&m))
+	return m.GetCurrentDetails()
+}
+
+// upserts expects exactly these writes of search attributes, each a list.
+func (e *env) upserts(writes ...[]temporal.SearchAttributeUpdate) {
+	for _, w := range writes {
+		e.OnUpsertTypedSearchAttributes(temporal.NewSearchAttributes(w...)).Return(nil).Once()
+	}
+	e.t.Cleanup(func() { e.AssertExpectations(e.t) })
+}
+
+type attrs = []temporal.SearchAttributeUpdate
+
+// placedAttrs is what a phase writes that gets a node without having waited.
+var placedAttrs = attrs{workflows.AttrNode.ValueSet("node-a")}
+
+// waitAttrs is what a phase writes when it starts to wait for capacity.
+func waitAttrs(code string) attrs {
+	return attrs{
+		workflows.AttrWait.ValueSet("capacity"), workflows.AttrReason.ValueSet(code),
+		workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueSet(since.Add(boundAfter)),
+	}
+}
+
+// noWait clears the wait, with whatever else is written then.
+func noWait(more ...temporal.SearchAttributeUpdate) attrs {
+	return append(more, workflows.AttrWait.ValueUnset(), workflows.AttrReason.ValueUnset(),
+		workflows.AttrSince.ValueUnset(), workflows.AttrBound.ValueUnset())
+}
+
+func heartbeatLost() error { return temporal.NewHeartbeatTimeoutError() }
+
+func notPickedUp() error {
+	return temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
+}
+
+func final(message, kind string, details ...any) error {
+	return temporal.NewNonRetryableApplicationError(message, kind, nil, details...)
+}
+
+// stillRefused is what the place activity answers while nothing has changed.
+func stillRefused(w ledger.Waiting) error {
+	return temporal.NewApplicationErrorWithOptions(w.Sentence, workflows.ErrTypeCapacityRefused, temporal.ApplicationErrorOptions{
+		Category: temporal.ApplicationErrorCategoryBenign, Details: []any{w},
+	})
+}

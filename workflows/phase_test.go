@@ -1,0 +1,338 @@
+package workflows_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
+	"tidewait/internal/vm"
+	"tidewait/workflows"
+)
+
+func TestAPhaseIsPlacedRunAndCommitted(t *testing.T) {
+	e := newEnv(t)
+	e.upserts(placedAttrs)
+	var whileRunning string
+	e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		whileRunning = e.details()
+		return ran(), nil
+	}
+
+	res, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Equal(t, workflows.PhaseResult{Checkout: checkoutAt("c1")}, res)
+	require.Equal(t, []asked{
+		{"place-phase", "tidewait", workflows.PlaceInput{PhaseID: 7, Attempt: 1, Pool: "microvm", Wake: ledger.WakeFirst}},
+		{"execute-run", "node.node-a", workflows.ExecuteRunInput{
+			Mission: "port", Launch: 3, Phase: "survey", Backend: "microvm",
+			Machine: vm.Spec{RunID: "r7-1", CPUMilli: 1500, MemoryMiB: 512, DiskMiB: 1024},
+			Command: vm.Command{Argv: []string{"make", "survey"}, Env: map[string]string{"MODE": "fast"}}, Collect: []string{"out/**"},
+			Input: workflows.Object{Bucket: "tidewait-workspaces", Name: "input.port.c0", SHA256: "sha-c0"},
+			Turn:  time.Hour, Node: "node-a",
+		}},
+		{"commit-results", "gateway.gw-1", workflows.CommitResultsInput{
+			Mission: "port", Launch: 3, Phase: "survey", RunID: "r7-1", Node: "node-a", Parent: "c0", TreeIn: "tree-c0",
+			Results: workflows.Object{Bucket: "tidewait-results-node-a", Name: "r7-1", SHA256: "sha-r"}, Deleted: []string{"old.txt"},
+		}},
+		{"finish-phase", "tidewait", workflows.FinishPhaseInput{
+			PhaseID: 7, Run: ledger.RunEnd{Status: "succeeded", Exit: &vm.Exit{}}, End: ledger.Ended{Status: "succeeded", Commit: "c1"},
+		}},
+	}, e.all())
+	require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\nrunning on node **node-a** as run `r7-1`", whileRunning)
+	require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\nsucceeded; commit `c1`", e.details())
+}
+
+func TestAPhaseThatNoNodeCouldRunFailsAtOnce(t *testing.T) {
+	e := newEnv(t)
+	e.place = func(context.Context, workflows.PlaceInput) (ledger.Outcome, error) {
+		return ledger.Outcome{Incapable: &capacity.CapabilityRefusal{Code: capacity.CodeLabelsUnmatched, Sentence: "no node has zone=eu"}}, nil
+	}
+
+	ended := e.endedPhase(phaseInput())
+
+	want := ledger.Ended{Status: "failed", FailureCode: "labels_unmatched", Failure: "no node has zone=eu"}
+	require.Equal(t, want, ended)
+	require.Equal(t, []workflows.FinishPhaseInput{{PhaseID: 7, End: want}}, inputs[workflows.FinishPhaseInput](e.fakes))
+	require.Equal(t, []string{"place-phase", "finish-phase"}, e.names())
+}
+
+func TestAPhaseThatHasEndedClosesTheSameWayAndRunsNothing(t *testing.T) {
+	for name, ended := range map[string]ledger.Ended{
+		"failed":    {Status: "failed", FailureCode: "command_failed", Failure: `command "make" exited with code 2`},
+		"cancelled": {Status: "cancelled", FailureCode: "cancelled", Failure: "cancelled by ann: enough"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.place = func(context.Context, workflows.PlaceInput) (ledger.Outcome, error) {
+				return ledger.Outcome{Ended: &ended}, nil
+			}
+			require.Equal(t, ended, e.endedPhase(phaseInput()))
+			require.Equal(t, []string{"place-phase"}, e.names())
+		})
+	}
+	t.Run("succeeded", func(t *testing.T) {
+		e := newEnv(t)
+		e.place = func(context.Context, workflows.PlaceInput) (ledger.Outcome, error) {
+			return ledger.Outcome{Ended: &ledger.Ended{Status: "succeeded", Commit: "c1"}}, nil
+		}
+		res, err := e.phase(phaseInput())
+		require.NoError(t, err)
+		require.Equal(t, workflows.Checkout{Branch: "tidewait/port/3", Commit: "c1"}, res.Checkout)
+		require.Equal(t, []string{"place-phase"}, e.names())
+	})
+}
+
+func TestAPhaseClosesAsTheDatabaseSaysItEnded(t *testing.T) {
+	e := newEnv(t)
+	lost := ledger.Ended{Status: "failed", FailureCode: "workflow_lost", Failure: "workflow mission.port was closed"}
+	e.finishPhase = func(context.Context, workflows.FinishPhaseInput) (ledger.Ended, error) { return lost, nil }
+
+	require.Equal(t, lost, e.endedPhase(phaseInput()))
+}
+
+func TestAPhaseIsFailedByItsCommand(t *testing.T) {
+	for name, c := range map[string]struct {
+		result   workflows.ExecuteRunResult
+		code     string
+		sentence string
+	}{
+		"exit code": {workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 2}}, "command_failed", `command "./report" exited with code 2`},
+		"signal":    {workflows.ExecuteRunResult{Exit: &vm.Exit{Signal: "SIGSEGV"}}, "command_failed", `command "./report" was ended by SIGSEGV`},
+		"memory": {
+			workflows.ExecuteRunResult{Exit: &vm.Exit{Signal: "SIGKILL", OOM: true}},
+			"command_failed",
+			`command "./report" was killed because the machine's 256 MiB of memory ran out`,
+		},
+		"step":          {workflows.ExecuteRunResult{FailureCode: "boot_failed", Failure: "the machine did not answer"}, "boot_failed", "the machine did not answer"},
+		"no word of it": {workflows.ExecuteRunResult{}, "internal", "the node did not say how the command ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+				return c.result, nil
+			}
+			in := phaseInput()
+			in.Command = report
+
+			ended := e.endedPhase(in)
+
+			want := ledger.Ended{Status: "failed", FailureCode: c.code, Failure: c.sentence}
+			require.Equal(t, want, ended)
+			require.Equal(t, []workflows.FinishPhaseInput{{
+				PhaseID: 7, End: want,
+				Run: ledger.RunEnd{Status: "failed", Exit: c.result.Exit, FailureCode: c.code, Failure: c.sentence},
+			}}, inputs[workflows.FinishPhaseInput](e.fakes))
+			require.Equal(t, []string{"place-phase", "execute-run", "finish-phase"}, e.names())
+		})
+	}
+}
+
+func TestAFailedCommandIsTriedAgainWhileItHasAttempts(t *testing.T) {
+	e := newEnv(t)
+	e.upserts(placedAttrs, attrs{workflows.AttrNode.ValueUnset()}, placedAttrs)
+	e.executeRun = func(_ context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		if in.Machine.RunID == "r7-1" {
+			return workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 2}}, nil
+		}
+		return ran(), nil
+	}
+
+	res, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Equal(t, "c1", res.Checkout.Commit)
+	require.Equal(t, []string{"place-phase", "execute-run", "retry-phase", "place-phase", "execute-run", "commit-results", "finish-phase"}, e.names())
+	require.Equal(t, []workflows.RetryPhaseInput{{PhaseID: 7, Attempt: 1, Run: ledger.RunEnd{
+		Status: "failed", Exit: &vm.Exit{Code: 2}, FailureCode: "command_failed", Failure: `command "make" exited with code 2`,
+	}}}, inputs[workflows.RetryPhaseInput](e.fakes))
+	require.Equal(t, 2, inputs[workflows.PlaceInput](e.fakes)[1].Attempt)
+	require.Equal(t, "r7-2", inputs[workflows.CommitResultsInput](e.fakes)[0].RunID)
+}
+
+func TestAFailedCommandHasOnlyItsAttempts(t *testing.T) {
+	e := newEnv(t)
+	e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		return workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 2}}, nil
+	}
+
+	require.Equal(t, ledger.Ended{Status: "failed", FailureCode: "command_failed", Failure: `command "make" exited with code 2`}, e.endedPhase(phaseInput()))
+	require.Len(t, inputs[workflows.ExecuteRunInput](e.fakes), 2)
+}
+
+func TestResultsThatTheGatewayRefusesFailThePhase(t *testing.T) {
+	e := newEnv(t)
+	e.commitResults = func(context.Context, workflows.CommitResultsInput) (workflows.Checkout, error) {
+		return workflows.Checkout{}, final("out/link points outside of the workspace", workflows.ErrTypeWorkspaceRefused, "unsafe_path")
+	}
+
+	require.Equal(t, ledger.Ended{Status: "failed", FailureCode: "unsafe_path", Failure: "out/link points outside of the workspace"}, e.endedPhase(phaseInput()))
+	require.Len(t, inputs[workflows.CommitResultsInput](e.fakes), 1)
+	require.Equal(t, "failed", inputs[workflows.FinishPhaseInput](e.fakes)[0].Run.Status)
+}
+
+func TestAGatewayThatDoesNotPickUpIsWaitedForInTheOpen(t *testing.T) {
+	e := newEnv(t)
+	e.upserts(placedAttrs,
+		attrs{
+			workflows.AttrWait.ValueSet("gateway"), workflows.AttrReason.ValueSet("gateway_unreachable"),
+			workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueUnset(),
+		},
+		noWait())
+	tries := 0
+	var shown string
+	e.commitResults = func(context.Context, workflows.CommitResultsInput) (workflows.Checkout, error) {
+		if tries++; tries < 3 {
+			return workflows.Checkout{}, notPickedUp()
+		}
+		shown = e.details()
+		return checkoutAt("c1"), nil
+	}
+
+	res, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Equal(t, "c1", res.Checkout.Commit)
+	require.Equal(t, 3, tries)
+	require.Contains(t, shown, "**waiting for gateway** (`gateway_unreachable`)\n\n- **why:** gateway gw-1 does not pick up: commit the results of run r7-1\n"+
+		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n")
+}
+
+func TestARunLostWithItsNodeIsPlacedAgain(t *testing.T) {
+	e := newEnv(t)
+	silent := ledger.Verdict{
+		Reason: "node node-a is silent; its agent may still have run r7-1", Node: "node-a",
+		Since: since, Until: since.Add(2 * time.Minute), Left: 2 * time.Minute,
+	}
+	e.upserts(placedAttrs,
+		attrs{
+			workflows.AttrWait.ValueSet("node"), workflows.AttrReason.ValueSet("node_silent"),
+			workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueSet(since.Add(2 * time.Minute)),
+		},
+		noWait(workflows.AttrNode.ValueUnset()),
+		attrs{workflows.AttrNode.ValueSet("node-b")})
+	e.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+		return placedOn(map[int]string{1: "node-a", 2: "node-b"}[in.Attempt], in.Attempt), nil
+	}
+	e.executeRun = func(_ context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		if in.Node == "node-a" {
+			return workflows.ExecuteRunResult{}, heartbeatLost()
+		}
+		return ran(), nil
+	}
+	questions := 0
+	var shown string
+	e.judgeRun = func(_ context.Context, in workflows.JudgeRunInput) (ledger.Verdict, error) {
+		questions++
+		switch {
+		case !in.Retrying:
+			return silent, nil
+		case questions < 50:
+			shown = e.details()
+			return ledger.Verdict{}, temporal.NewApplicationError(silent.Reason, workflows.ErrTypeNodeSilent)
+		}
+		return ledger.Verdict{Gone: true, Reason: "node node-a has been silent for 2m0s", Node: "node-a"}, nil
+	}
+
+	res, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Equal(t, "c1", res.Checkout.Commit)
+	require.Equal(t, []string{"place-phase", "execute-run", "judge-run", "retry-phase", "place-phase", "execute-run", "commit-results", "finish-phase"}, e.names())
+	require.Equal(t, []workflows.RetryPhaseInput{{PhaseID: 7, Attempt: 1, Run: ledger.RunEnd{
+		Status: "lost", FailureCode: "node_lost", Failure: "node node-a has been silent for 2m0s",
+	}}}, inputs[workflows.RetryPhaseInput](e.fakes))
+	require.Equal(t, workflows.PlaceInput{PhaseID: 7, Attempt: 2, Pool: "microvm", Wake: ledger.WakeFirst}, inputs[workflows.PlaceInput](e.fakes)[1])
+	require.Equal(t, workflows.JudgeRunInput{RunID: "r7-1"}, inputs[workflows.JudgeRunInput](e.fakes)[0])
+	require.Contains(t, shown, "**waiting for node** (`node_silent`)\n\n- **why:** node node-a is silent; its agent may still have run r7-1\n"+
+		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** 2026-03-01 08:02:00Z, after 2m0s\n")
+}
+
+func TestWaysToLoseARun(t *testing.T) {
+	for name, lose := range map[string]func() (workflows.ExecuteRunResult, error){
+		"the heartbeat stops":       func() (workflows.ExecuteRunResult, error) { return workflows.ExecuteRunResult{}, heartbeatLost() },
+		"the node does not pick up": func() (workflows.ExecuteRunResult, error) { return workflows.ExecuteRunResult{}, notPickedUp() },
+		"the agent gave the run up": func() (workflows.ExecuteRunResult, error) {
+			return workflows.ExecuteRunResult{Lost: true, Failure: "the agent stops"}, nil
+		},
+		"the agent's work is ended": func() (workflows.ExecuteRunResult, error) { return workflows.ExecuteRunResult{}, context.Canceled },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) { return lose() }
+
+			ended := e.endedPhase(phaseInput())
+
+			require.Equal(t, "node_lost", ended.FailureCode)
+			require.Contains(t, ended.Failure, "lost 3 runs with their nodes; at last: ")
+			require.Len(t, inputs[workflows.ExecuteRunInput](e.fakes), 3)
+			require.Len(t, inputs[workflows.RetryPhaseInput](e.fakes), 2)
+			end := inputs[workflows.FinishPhaseInput](e.fakes)
+			require.Len(t, end, 1)
+			require.Equal(t, "lost", end[0].Run.Status)
+		})
+	}
+}
+
+func TestARunThatCannotBeTriedElsewhereFailsThePhase(t *testing.T) {
+	e := newEnv(t)
+	e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		return workflows.ExecuteRunResult{}, final("the run's input is no run", "BadInput")
+	}
+
+	require.Equal(t, ledger.Ended{Status: "failed", FailureCode: "internal", Failure: "the run's input is no run"}, e.endedPhase(phaseInput()))
+	require.Empty(t, inputs[workflows.JudgeRunInput](e.fakes))
+}
+
+func TestARunIsCancelledWithWhoAndWhyAsFarAsKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		send     func(*env)
+		sentence string
+	}{
+		"by signal":           {func(e *env) { e.SignalWorkflow(api.SignalCancel, api.Cancel{Actor: "ann", Reason: "wrong branch"}) }, "cancelled by ann: wrong branch"},
+		"by signal, nameless": {func(e *env) { e.SignalWorkflow(api.SignalCancel, nil) }, "cancelled by somebody: no reason given"},
+		"by signal, in words": {func(e *env) { e.SignalWorkflow(api.SignalCancel, "wrong branch") }, "cancelled by somebody: wrong branch"},
+		"natively":            {func(e *env) { e.CancelWorkflow() }, "cancelled with its mission or through Temporal"},
+		"by both": {func(e *env) {
+			e.CancelWorkflow()
+			e.SignalWorkflow(api.SignalCancel, api.Cancel{Actor: "ann", Reason: "wrong branch"})
+		}, "cancelled by ann: wrong branch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+				c.send(e)
+				return ran(), nil
+			}
+
+			ended := e.endedPhase(phaseInput())
+
+			want := ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: c.sentence}
+			require.Equal(t, want, ended)
+			require.Equal(t, []workflows.FinishPhaseInput{{
+				PhaseID: 7, End: want, Run: ledger.RunEnd{Status: "cancelled", FailureCode: "cancelled", Failure: c.sentence},
+			}}, inputs[workflows.FinishPhaseInput](e.fakes))
+			require.Equal(t, []string{"place-phase", "execute-run", "finish-phase"}, e.names())
+			require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\ncancelled (`cancelled`): "+c.sentence, e.details())
+		})
+	}
+}
+
+func TestACancelDuringTheWayBackToTheQueueIsACancel(t *testing.T) {
+	e := newEnv(t)
+	e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		return workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 2}}, nil
+	}
+	e.retryPhase = func(_ context.Context, in workflows.RetryPhaseInput) (int, error) {
+		e.CancelWorkflow()
+		return in.Attempt + 1, nil
+	}
+
+	require.Equal(t, ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: "cancelled with its mission or through Temporal"}, e.endedPhase(phaseInput()))
+}

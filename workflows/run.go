@@ -1,0 +1,174 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"tidewait/internal/ledger"
+	"tidewait/internal/vm"
+)
+
+const (
+	// maxLost is how many runs a phase may lose with their nodes.
+	maxLost = 3
+	// judgeInterval is between questions about a run whose activity was lost.
+	judgeInterval = 2 * time.Second
+)
+
+// execute runs the phase on its node and commits what it left. It returns no end
+// when the phase is back in the queue.
+func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
+	now := fmt.Sprintf("running on node **%s** as run `%s`", placed.NodeID, placed.RunID)
+	if err := p.waits.clear(p.ctx, now, AttrNode.ValueSet(placed.NodeID)); err != nil {
+		return nil, err
+	}
+	res, err := p.run(placed)
+	if p.cancel.requested() {
+		return p.cancelled(), nil
+	}
+	if err != nil || res.Lost {
+		return p.lose(placed, res, err)
+	}
+	if failure := verdict(p.in.Command, res); failure != nil {
+		p.progress.Failed++
+		if p.progress.Failed < p.in.Command.Attempts {
+			return nil, p.retry(placed, failure.run)
+		}
+		return failure, nil
+	}
+	return p.commit(placed, res)
+}
+
+func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, error) {
+	machine := p.in.Command.Machine
+	machine.RunID = placed.RunID
+	in := ExecuteRunInput{
+		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, Backend: p.in.Pool, Machine: machine,
+		Command: p.in.Command.Command, Collect: p.in.Command.Collect, Input: p.in.Checkout.Input,
+		Turn: placed.Turn, Node: placed.NodeID,
+	}
+	summary := fmt.Sprintf("run %s on %s: create, inject, run, collect, destroy", placed.RunID, placed.NodeID)
+	var res ExecuteRunResult
+	err := workflow.ExecuteActivity(withNode(p.work, placed.NodeID, summary, p.in.Fleet, placed.Turn), ActivityExecuteRun, in).Get(p.ctx, &res)
+	return res, err
+}
+
+// verdict returns the failure of a run whose command did not succeed.
+func verdict(c PhaseCommand, res ExecuteRunResult) *phaseEnd {
+	code, sentence := res.FailureCode, res.Failure
+	switch {
+	case code != "":
+	case res.Exit == nil:
+		code, sentence = codeInternal, "the node did not say how the command ended"
+	case res.Exit.Code == 0 && res.Exit.Signal == "":
+		return nil
+	default:
+		code, sentence = codeCommandFailed, exitSentence(c, *res.Exit)
+	}
+	return failed(code, sentence, ledger.RunEnd{Status: "failed", Exit: res.Exit, FailureCode: code, Failure: sentence})
+}
+
+func exitSentence(c PhaseCommand, e vm.Exit) string {
+	command := c.Command.Argv[0]
+	switch {
+	case e.OOM:
+		return fmt.Sprintf("command %q was killed because the machine's %d MiB of memory ran out", command, c.Machine.MemoryMiB)
+	case e.Signal != "":
+		return fmt.Sprintf("command %q was ended by %s", command, e.Signal)
+	}
+	return fmt.Sprintf("command %q exited with code %d", command, e.Code)
+}
+
+// lose handles a run that was lost with its node: it waits until the node
+// surely does not have it any more, and puts the phase back into the queue.
+func (p *phase) lose(placed ledger.Placed, res ExecuteRunResult, cause error) (*phaseEnd, error) {
+	reason := res.Failure
+	if cause != nil {
+		if isFinal(cause) {
+			sentence := rootMessage(cause)
+			return failed(codeInternal, sentence, ledger.RunEnd{Status: "failed", FailureCode: codeInternal, Failure: sentence}), nil
+		}
+		v, err := p.awaitVerdict(placed)
+		if err != nil {
+			return nil, err
+		}
+		reason = v.Reason
+	}
+	run := ledger.RunEnd{Status: "lost", FailureCode: codeNodeLost, Failure: reason}
+	p.progress.Lost++
+	if p.progress.Lost >= maxLost {
+		return failed(codeNodeLost, fmt.Sprintf("lost %d runs with their nodes; at last: %s", p.progress.Lost, reason), run), nil
+	}
+	return nil, p.retry(placed, run)
+}
+
+// isFinal reports whether an activity's error says that trying again would not
+// help.
+func isFinal(err error) bool {
+	var app *temporal.ApplicationError
+	return errors.As(err, &app) && app.NonRetryable()
+}
+
+// awaitVerdict waits until it is known that the node no longer has the run.
+func (p *phase) awaitVerdict(placed ledger.Placed) (ledger.Verdict, error) {
+	var v ledger.Verdict
+	in := JudgeRunInput{RunID: placed.RunID}
+	err := workflow.ExecuteActivity(withEngine(p.work, "what became of run "+placed.RunID), ActivityJudgeRun, in).Get(p.work, &v)
+	for err == nil && !v.Gone {
+		if err := p.declareNode(v); err != nil {
+			return v, err
+		}
+		in.Retrying = true
+		retry := withServerRetry(p.work, "waiting for node "+v.Node, judgeInterval, attemptsUntil(v.Left, judgeInterval)+30)
+		err = workflow.ExecuteActivity(retry, ActivityJudgeRun, in).Get(p.work, &v)
+		if err != nil && !isFinal(err) && !p.cancel.requested() {
+			err = nil // attempts that ran out say nothing about the node: go on
+		}
+	}
+	return v, err
+}
+
+func (p *phase) declareNode(v ledger.Verdict) error {
+	return p.waits.declare(p.ctx, wait{
+		kind: kindNode, code: "node_silent", reason: v.Reason, since: v.Since, bound: v.Until,
+		next: fmt.Sprintf("every %s, until the agent answers or the node's time is over; then the phase is placed again", judgeInterval),
+		hint: fmt.Sprintf("restart the agent of node %s; give up with `tidewait phase cancel %s %s`", v.Node, p.in.Mission, p.in.Command.Name),
+	})
+}
+
+// retry puts the phase back into the queue. It has no node there.
+func (p *phase) retry(placed ledger.Placed, run ledger.RunEnd) error {
+	in := RetryPhaseInput{PhaseID: p.in.PhaseID, Attempt: placed.Attempt, Run: run}
+	err := workflow.ExecuteActivity(withEngine(p.work, "back to the queue: "+clip(run.Failure)), ActivityRetryPhase, in).Get(p.work, &p.progress.Attempt)
+	if err != nil {
+		return err
+	}
+	return p.waits.clear(p.ctx, "back in the queue: "+run.Failure, AttrNode.ValueUnset())
+}
+
+// commit makes the results a commit. A gateway that does not answer is waited
+// for, in the open: the results are in its bucket and are not lost. A commit
+// that was made is the phase's success, also when a cancellation came meanwhile.
+func (p *phase) commit(placed ledger.Placed, res ExecuteRunResult) (*phaseEnd, error) {
+	in := CommitResultsInput{
+		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, RunID: placed.RunID, Node: placed.NodeID,
+		Parent: p.in.Checkout.Commit, TreeIn: p.in.Checkout.Tree, Results: res.Results, Deleted: res.Deleted,
+	}
+	var c Checkout
+	err := onGateway(p.work, &p.waits, p.in.Gateway, "commit the results of run "+placed.RunID, ActivityCommitResults, in, &c)
+	if code, sentence, ok := refusedBy(err, "results_refused"); ok {
+		return failed(code, sentence, ledger.RunEnd{Status: "failed", Exit: res.Exit, FailureCode: code, Failure: sentence}), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &phaseEnd{
+		Ended:    ledger.Ended{Status: "succeeded", Commit: c.Commit},
+		run:      ledger.RunEnd{Status: "succeeded", Exit: res.Exit},
+		checkout: c,
+	}, nil
+}

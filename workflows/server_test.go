@@ -1,0 +1,155 @@
+package workflows_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/client"
+	temporallog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"tidewait/internal/api"
+	"tidewait/internal/devstack"
+	"tidewait/internal/devstack/devstacktest"
+	"tidewait/internal/provision"
+	"tidewait/workflows"
+)
+
+func TestMain(m *testing.M) {
+	devstack.MaybeRunNATS()
+	os.Exit(m.Run())
+}
+
+var quiet = temporallog.NewStructuredLogger(slog.New(slog.DiscardHandler))
+
+// server is a real Temporal with the product's search attributes.
+type server struct {
+	t testing.TB
+	client.Client
+}
+
+func startServer(t testing.TB) server {
+	t.Helper()
+	stack := devstacktest.Start(t, devstack.Temporal)
+	c, err := client.DialContext(t.Context(), client.Options{HostPort: stack.TemporalAddress, Namespace: devstack.Namespace, Logger: quiet})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	_, err = provision.SearchAttributes(t.Context(), c, devstack.Namespace)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		missing, err := provision.MissingSearchAttributes(t.Context(), c, devstack.Namespace)
+		return err == nil && len(missing) == 0
+	}, 30*time.Second, 50*time.Millisecond, "the namespace does not list the search attributes")
+	return server{t, c}
+}
+
+// serve polls the engine's queue, and those of one node and one gateway, until
+// the test ends.
+func (s server) serve(f *fakes) {
+	s.t.Helper()
+	for _, queue := range []string{workflows.TaskQueue, workflows.NodeQueue("node-a"), workflows.GatewayQueue("gw-1")} {
+		w := worker.New(s.Client, queue, worker.Options{DisableRegistrationAliasing: true})
+		w.RegisterWorkflowWithOptions(workflows.Mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
+		w.RegisterWorkflowWithOptions(workflows.Phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
+		f.Register(w)
+		require.NoError(s.t, w.Start())
+		s.t.Cleanup(w.Stop)
+	}
+}
+
+var launchRequest = api.LaunchRequest{Document: []byte(`{"name":"port"}`), Bundle: "b1", SHA256: "b1", Head: "c0", Actor: "ann"}
+
+// launch starts a mission as the command line does.
+func (s server) launch(req api.LaunchRequest) (api.LaunchReply, error) {
+	s.t.Helper()
+	var reply api.LaunchReply
+	update, err := s.UpdateWithStartWorkflow(s.t.Context(), client.UpdateWithStartWorkflowOptions{
+		StartWorkflowOperation: s.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
+			ID: missionID, TaskQueue: workflows.TaskQueue,
+			WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
+		}, api.MissionWorkflow, workflows.MissionInput{}),
+		UpdateOptions: client.UpdateWorkflowOptions{
+			WorkflowID: missionID, UpdateName: api.UpdateLaunch, Args: []any{req}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		},
+	})
+	if err != nil {
+		return reply, err
+	}
+	return reply, update.Get(s.t.Context(), &reply)
+}
+
+const (
+	missionID = "mission.port"
+	surveyID  = "phase.port.survey"
+	reportID  = "phase.port.report"
+)
+
+func (s server) startPhase(in workflows.PhaseInput) client.WorkflowRun {
+	s.t.Helper()
+	run, err := s.ExecuteWorkflow(s.t.Context(), client.StartWorkflowOptions{
+		ID: surveyID, TaskQueue: workflows.TaskQueue, WorkflowExecutionErrorWhenAlreadyStarted: true,
+	}, api.PhaseWorkflow, in)
+	require.NoError(s.t, err)
+	return run
+}
+
+// history returns the events of a run so far; the newest run when runID is empty.
+func (s server) history(id, runID string) []*historypb.HistoryEvent {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var events []*historypb.HistoryEvent
+	for it := s.GetWorkflowHistory(ctx, id, runID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {
+		e, err := it.Next()
+		require.NoError(s.t, err)
+		events = append(events, e)
+	}
+	return events
+}
+
+func (s server) status(id, runID string) enumspb.WorkflowExecutionStatus {
+	s.t.Helper()
+	desc, err := s.DescribeWorkflowExecution(s.t.Context(), id, runID)
+	require.NoError(s.t, err)
+	return desc.GetWorkflowExecutionInfo().GetStatus()
+}
+
+// count returns how many events are of a type.
+func count(events []*historypb.HistoryEvent, kind enumspb.EventType) int {
+	n := 0
+	for _, e := range events {
+		if e.GetEventType() == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually fails the test when the condition does not come true in time.
+func eventually(t testing.TB, condition func() bool, format string, args ...any) {
+	t.Helper()
+	require.Eventually(t, condition, 30*time.Second, 20*time.Millisecond, fmt.Sprintf(format, args...))
+}
+
+// gate is a door that activities wait at until a test opens it.
+type gate chan struct{}
+
+func (g gate) open() { close(g) }
+
+func (g gate) wait(ctx context.Context) error {
+	select {
+	case <-g:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the test did not open the gate: " + ctx.Err().Error())
+	}
+}
