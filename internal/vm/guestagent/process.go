@@ -205,10 +205,11 @@ func dropPrivileges(c shim.Config) error {
 	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("1"), 0); err != nil {
 		return fmt.Errorf("limit user namespaces: %w", err)
 	}
-	for resource, limit := range map[int]uint64{
-		unix.RLIMIT_CORE:  0,
-		unix.RLIMIT_FSIZE: uint64(c.MaxFile),
-	} {
+	limits := map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: uint64(c.MaxFile)}
+	if c.MaxData > 0 {
+		limits[unix.RLIMIT_DATA] = uint64(c.MaxData)
+	}
+	for resource, limit := range limits {
 		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 			return fmt.Errorf("set a limit: %w", err)
 		}

@@ -71,7 +71,7 @@ func TestProbeIsHonest(t *testing.T) {
 	require.Contains(t, report.Info.Isolation, "no virtual machine")
 	require.Contains(t, report.Why, "the disk is limited by the size of each file only")
 	if !report.Enforced {
-		require.Contains(t, report.Why, "CPU and memory are not limited")
+		require.Contains(t, report.Why, "CPU is not limited, and memory only for each process")
 		require.NotZero(t, os.Geteuid(), "root that cannot make cgroups is worth a look: %s", report.Why)
 	}
 }

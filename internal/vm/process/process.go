@@ -29,6 +29,10 @@ const Name = "process"
 // overhead is memory of a machine beyond its command's, in MiB.
 const overhead = 16
 
+// minData is the least limit on the memory of a process, in MiB, that leaves the
+// agent alive.
+const minData = 64
+
 // maxPids is how many processes a machine may have where cgroups work.
 const maxPids = 2048
 
@@ -178,7 +182,11 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 	if err := m.limit(run, s); err != nil {
 		return err
 	}
-	config, err := json.Marshal(shim.Config{Paths: visible, MaxFile: max(s.DiskMiB, 1) << 20})
+	c := shim.Config{Paths: visible, MaxFile: max(s.DiskMiB, 1) << 20}
+	if m.Cgroup == nil {
+		c.MaxData = max(s.MemoryMiB, minData) << 20
+	}
+	config, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
@@ -229,7 +237,7 @@ func (b *Backend) makeDirs(run *host.Run) error {
 func (m *machine) limit(run *host.Run, s vm.Spec) error {
 	cgroup, err := host.NewCgroup(run.Name(), host.Limits{MemoryMiB: s.MemoryMiB + overhead, Pids: maxPids})
 	if errors.Is(err, host.ErrNoCgroups) {
-		m.whyNoCgroup = "CPU and memory are not limited: " + err.Error()
+		m.whyNoCgroup = "CPU is not limited, and memory only for each process: " + err.Error()
 	} else if err != nil {
 		return err
 	}
@@ -259,7 +267,7 @@ func (m *machine) Info() vm.Info {
 	isolation := "no virtual machine: Linux namespaces (user, process, mount, network, IPC, UTS) on the host's own kernel, " +
 		"read-only system directories, no network, no new privileges, no capabilities"
 	if m.Cgroup == nil {
-		isolation += "; CPU and memory are not limited"
+		isolation += "; CPU is not limited, and memory only for each process"
 	}
 	return vm.Info{Accel: "none", Kernel: m.Session.Hello().Kernel, Isolation: isolation}
 }

@@ -16,4 +16,5 @@ const (
 type Config struct {
 	Paths   []string `json:"paths"`   // of the host, to be seen read-only
 	MaxFile int64    `json:"maxFile"` // bytes a file may have
+	MaxData int64    `json:"maxData"` // bytes of memory of one process, where no cgroup limits all; 0: any
 }
