@@ -35,17 +35,13 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	if err != nil {
 		return err
 	}
-	backends, err := nodeBackends(ctx, svc, id)
-	if err != nil {
-		return err
-	}
 	if err := provision.NodeBucket(ctx, svc.js, id, s.Fleet); err != nil {
 		return err
 	}
 	a, err := agent.New(ctx, agent.Options{
 		Node: id, Version: version, Labels: s.Node.Labels, Total: total, StartLimit: s.Node.StartLimit,
 		Heartbeat: s.Fleet.HeartbeatInterval, Lease: s.Fleet.Lease, StepTimeout: s.Node.StepTimeout, ProbeTimeout: s.Node.ProbeTimeout,
-		Limits: vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, NATS: svc.nats, Log: svc.log,
+		Limits: vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: nodeBackends(ctx, svc, id), NATS: svc.nats, Log: svc.log,
 	})
 	if err != nil {
 		return err
@@ -76,7 +72,7 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	return nil
 }
 
-func nodeBackends(ctx context.Context, svc *services, id string) ([]vm.Backend, error) {
+func nodeBackends(ctx context.Context, svc *services, id string) []vm.Backend {
 	s := svc.settings
 	var backends []vm.Backend
 	for _, name := range s.Node.Backends {
@@ -89,7 +85,7 @@ func nodeBackends(ctx context.Context, svc *services, id string) ([]vm.Backend, 
 		}
 		backends = append(backends, b)
 	}
-	return backends, nil
+	return backends
 }
 
 func newBackend(ctx context.Context, svc *services, name, dir string) (vm.Backend, error) {

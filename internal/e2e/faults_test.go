@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
@@ -30,11 +31,11 @@ func bigWorkspace(t *testing.T) string {
 	return dir
 }
 
-// awaitStep returns when a node's agent logged that a run takes a step. The log
+// awaitStep returns when the agent of node n1 logged that a run takes a step. The log
 // is read faster than anything else could tell.
-func (p *product) awaitStep(node, run, step string) {
+func (p *product) awaitStep(run, step string) {
 	p.t.Helper()
-	path := filepath.Join(p.dir, "stack", "logs", node+".log")
+	path := filepath.Join(p.dir, "stack", "logs", "n1.log")
 	want := "run=" + run + " step=" + step
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
@@ -47,7 +48,7 @@ func (p *product) awaitStep(node, run, step string) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			p.t.Fatalf("the agent of %s never logged %q", node, want)
+			p.t.Fatalf("the agent of n1 never logged %q", want)
 		}
 	}
 }
@@ -58,7 +59,7 @@ func (p *product) awaitStep(node, run, step string) {
 func TestSIGKILL(t *testing.T) {
 	p := start(t)
 	work := bigWorkspace(t)
-	node := p.node("n1", "TIDEWAIT_LOG_LEVEL=debug", "TIDEWAIT_NODE_DISK=8Gi")
+	node := p.node("TIDEWAIT_LOG_LEVEL=debug", "TIDEWAIT_NODE_DISK=8Gi")
 	roles := map[string]*local.Worker{"engine": p.engine, "gateway": p.gateway, "node": node}
 	next := 1
 	for _, step := range []string{"inject", "run", "collect", "destroy"} {
@@ -74,7 +75,7 @@ func TestSIGKILL(t *testing.T) {
 				run := fmt.Sprintf("r%d-1", next)
 				next++
 
-				p.awaitStep("n1", run, step)
+				p.awaitStep(run, step)
 				require.NoError(t, roles[role].Kill())
 				require.NoError(t, roles[role].Start(t.Context()))
 
@@ -99,11 +100,11 @@ func TestSIGKILL(t *testing.T) {
 
 func TestRestartsKeepTheFirstRefusal(t *testing.T) {
 	p := start(t)
-	p.node("n1")
+	p.node()
 	p.launch(holder("big"))
-	p.running("big", 0)
+	p.running("big")
 	p.launch(missionDoc{name: "small", phases: []phaseDoc{{name: "work", script: "true"}}})
-	before := p.waiting("small", 0)
+	before := p.waiting("small")
 
 	require.NoError(t, p.engine.Kill())
 	require.NoError(t, p.engine.Start(t.Context()))
@@ -132,10 +133,10 @@ func (p *product) reset(workflowID string) {
 		if e.GetEventType() != enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
 			continue
 		}
-		desc, err := p.temporal.DescribeWorkflowExecution(ctx, workflowID, "")
+		desc, err := p.temporal.DescribeWorkflow(ctx, workflowID, "")
 		require.NoError(p.t, err)
 		_, err = p.temporal.ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
-			Namespace: "default", WorkflowExecution: desc.GetWorkflowExecutionInfo().GetExecution(),
+			Namespace: "default", WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: desc.WorkflowExecution.RunID},
 			Reason: "a test", WorkflowTaskFinishEventId: e.GetEventId(), RequestId: workflowID + "-reset",
 		})
 		require.NoError(p.t, err)
@@ -146,11 +147,11 @@ func (p *product) reset(workflowID string) {
 
 func TestBoundIsNotMovedByRestartOrReset(t *testing.T) {
 	p := start(t)
-	p.node("n1")
+	p.node()
 	p.launch(holder("big"))
-	p.running("big", 0)
+	p.running("big")
 	p.launch(missionDoc{name: "late", extra: "maxWait: 15s", phases: []phaseDoc{{name: "work", script: "true"}}})
-	w := p.waiting("late", 0)
+	w := p.waiting("late")
 	require.Equal(t, 15*time.Second, w.Bound.Sub(w.Since))
 
 	require.NoError(t, p.engine.Kill())
@@ -174,12 +175,12 @@ func TestBoundIsNotMovedByRestartOrReset(t *testing.T) {
 // database: nobody works on the missions any more, and they say so.
 func TestTemporalLosesTheWorkflow(t *testing.T) {
 	p := start(t)
-	p.node("n1")
+	p.node()
 	ctx := t.Context()
 
 	t.Run("mission terminated", func(t *testing.T) {
 		p.launch(holder("mission-ended"))
-		p.running("mission-ended", 0)
+		p.running("mission-ended")
 		require.NoError(t, p.temporal.TerminateWorkflow(ctx, "mission.mission-ended", "", "a test"))
 		m := p.ended("mission-ended")
 		require.Equal(t, []string{"failed", "workflow_lost"}, []string{m.Status, m.FailureCode})
@@ -187,7 +188,7 @@ func TestTemporalLosesTheWorkflow(t *testing.T) {
 	})
 	t.Run("phase terminated", func(t *testing.T) {
 		p.launch(holder("phase-ended"))
-		p.running("phase-ended", 0)
+		p.running("phase-ended")
 		require.NoError(t, p.temporal.TerminateWorkflow(ctx, "phase.phase-ended.hold", "", "a test"))
 		m := p.ended("phase-ended")
 		require.Equal(t, []string{"failed", "workflow_lost"}, []string{m.Status, m.FailureCode})
@@ -195,7 +196,7 @@ func TestTemporalLosesTheWorkflow(t *testing.T) {
 	})
 	t.Run("phase reset while it runs", func(t *testing.T) {
 		p.launch(missionDoc{name: "phase-reset", phases: []phaseDoc{{name: "work", script: "sleep 5; echo x > x.txt"}}})
-		p.running("phase-reset", 0)
+		p.running("phase-reset")
 		p.reset("phase.phase-reset.work")
 		m := p.ended("phase-reset")
 		require.Equal(t, "succeeded", m.Status, m.Failure)
@@ -203,7 +204,7 @@ func TestTemporalLosesTheWorkflow(t *testing.T) {
 	})
 	t.Run("mission reset while it runs", func(t *testing.T) {
 		p.launch(missionDoc{name: "mission-reset", phases: []phaseDoc{{name: "work", script: "sleep 5; echo x > x.txt"}}})
-		p.running("mission-reset", 0)
+		p.running("mission-reset")
 		p.reset("mission.mission-reset")
 		m := p.ended("mission-reset")
 		require.Contains(t, []string{"succeeded", "failed"}, m.Status)
@@ -211,9 +212,9 @@ func TestTemporalLosesTheWorkflow(t *testing.T) {
 	})
 	t.Run("database emptied", func(t *testing.T) {
 		p.launch(holder("forgotten"))
-		p.running("forgotten", 0)
+		p.running("forgotten")
 		p.launch(missionDoc{name: "waits", phases: []phaseDoc{{name: "work", script: "true"}}})
-		p.waiting("waits", 0)
+		p.waiting("waits")
 		require.NoError(t, p.Stack.Temporal.Kill())
 		p.emptyTemporal()
 		require.NoError(t, p.Stack.Temporal.Start(ctx))

@@ -13,7 +13,7 @@ import (
 
 func TestMissionInMicroVMs(t *testing.T) {
 	p := start(t)
-	p.node("n1", "TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi")
+	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi")
 
 	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(missionDoc{
 		name: "vm", backend: "microvm", phases: []phaseDoc{
@@ -45,12 +45,12 @@ func TestMissionInMicroVMs(t *testing.T) {
 
 func TestSecondPhaseWaitsAndIsPlacedWhenTheNodeIsFreed(t *testing.T) {
 	p := start(t)
-	p.node("n1")
+	p.node()
 	p.launch(holder("big"))
-	p.running("big", 0)
+	p.running("big")
 
 	p.launch(missionDoc{name: "small", phases: []phaseDoc{{name: "work", script: "echo done > done.txt"}}})
-	w := p.waiting("small", 0)
+	w := p.waiting("small")
 
 	require.Equal(t, []any{"capacity", "capacity_memory", "small", "work", "phase.small.work", 1}, []any{w.Kind, w.Code, w.Mission, w.Phase, w.WorkflowID, w.Position})
 	require.Equal(t, 2*time.Hour, w.Bound.Sub(w.Since))
@@ -60,9 +60,9 @@ func TestSecondPhaseWaitsAndIsPlacedWhenTheNodeIsFreed(t *testing.T) {
 	require.Zero(t, p.count("SELECT count(*) FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id WHERE p.name = 'work'"), "a refused phase has no run")
 
 	for n := w.Attempts; n < 10; {
-		n = p.waiting("small", 0).Attempts
+		n = p.waiting("small").Attempts
 	}
-	require.True(t, w.Since.Equal(p.waiting("small", 0).Since), "ten retries do not move the first refusal")
+	require.True(t, w.Since.Equal(p.waiting("small").Since), "ten retries do not move the first refusal")
 
 	p.must("mission", "cancel", "big", "--reason", "the test is done with it")
 	m := p.ended("small")
@@ -78,11 +78,11 @@ func TestSecondPhaseWaitsAndIsPlacedWhenTheNodeIsFreed(t *testing.T) {
 
 func TestNudgeLooksAtOnce(t *testing.T) {
 	p := start(t, "TIDEWAIT_FLEET_RETRY_INTERVAL=1h")
-	p.node("n1")
+	p.node()
 	p.launch(holder("big"))
-	p.running("big", 0)
+	p.running("big")
 	p.launch(missionDoc{name: "small", phases: []phaseDoc{{name: "work", script: "true"}}})
-	before := p.waiting("small", 0)
+	before := p.waiting("small")
 
 	p.must("phase", "nudge", "small", "work")
 
@@ -103,7 +103,7 @@ func TestNudgeLooksAtOnce(t *testing.T) {
 
 func TestFailuresSayWhyAndLeaveNothing(t *testing.T) {
 	p := start(t)
-	p.node("n1")
+	p.node()
 	for _, test := range []struct {
 		name, script, extra, code, says string
 		run                             string // whole run line instead of script
@@ -157,11 +157,11 @@ func TestFailuresSayWhyAndLeaveNothing(t *testing.T) {
 
 func TestGuestThatDies(t *testing.T) {
 	p := start(t)
-	p.node("n1", "TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi")
+	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi")
 	p.launch(missionDoc{name: "dies", backend: "microvm", phases: []phaseDoc{{name: "work", script: "sleep 600"}}})
-	p.running("dies", 0)
+	p.running("dies")
 
-	require.NoError(t, exec.Command("pkill", "-KILL", "-P", itoa(p.workerPID("n1")), "qemu-system").Run())
+	require.NoError(t, exec.Command("pkill", "-KILL", "-P", itoa(p.agent.PID()), "qemu-system").Run())
 
 	m := p.ended("dies")
 	require.Equal(t, []string{"failed", "machine_died"}, []string{m.Status, m.FailureCode})

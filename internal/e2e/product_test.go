@@ -41,7 +41,7 @@ type product struct {
 	temporal client.Client
 	engine   *local.Worker
 	gateway  *local.Worker
-	nodes    map[string]*local.Worker
+	agent    *local.Worker // of node n1
 }
 
 // start runs the stack, an engine and a gateway, each a process of its own.
@@ -55,7 +55,7 @@ func start(t *testing.T, env ...string) *product {
 		Stack:  devstack.Options{Dir: filepath.Join(dir, "stack"), TemporalCLI: devstacktest.TemporalCLI(t)},
 	})
 	require.NoError(t, err)
-	pr := &product{Product: p, t: t, dir: dir, nodes: map[string]*local.Worker{}}
+	pr := &product{Product: p, t: t, dir: dir}
 	t.Cleanup(func() {
 		if t.Failed() {
 			pr.printLogs()
@@ -86,18 +86,16 @@ func (p *product) printLogs() {
 
 func tail(data []byte, n int) []byte { return data[max(0, len(data)-n):] }
 
-// node starts an agent whose node has room for one phase of a test.
-func (p *product) node(id string, env ...string) *local.Worker {
+// node starts the agent of node n1, which has room for one phase of a test.
+func (p *product) node(env ...string) *local.Worker {
 	p.t.Helper()
-	w, err := p.StartNode(p.t.Context(), id, append([]string{
+	w, err := p.StartNode(p.t.Context(), "n1", append([]string{
 		"TIDEWAIT_NODE_BACKENDS=process", "TIDEWAIT_NODE_CPUS=2", "TIDEWAIT_NODE_MEMORY=600Mi", "TIDEWAIT_NODE_DISK=4Gi",
 	}, env...)...)
 	require.NoError(p.t, err)
-	p.nodes[id] = w
+	p.agent = w
 	return w
 }
-
-func (p *product) workerPID(node string) int { return p.nodes[node].PID() }
 
 // tidewait runs the CLI and returns what it printed and its exit code.
 func (p *product) tidewait(args ...string) (stdout, stderr string, code int) {
@@ -174,21 +172,21 @@ func (p *product) ended(name string) api.MissionDetail {
 	return p.until(name, "mission "+name+" ends", func(m api.MissionDetail) bool { return m.EndedAt != nil })
 }
 
-func (p *product) waiting(name string, phase int) api.Wait {
+func (p *product) waiting(name string) api.Wait {
 	p.t.Helper()
-	m := p.until(name, "phase waits", func(m api.MissionDetail) bool { return m.PhaseList[phase].Wait != nil })
-	return *m.PhaseList[phase].Wait
+	m := p.until(name, "phase waits", func(m api.MissionDetail) bool { return m.PhaseList[0].Wait != nil })
+	return *m.PhaseList[0].Wait
 }
 
-func (p *product) running(name string, phase int) {
+func (p *product) running(name string) {
 	p.t.Helper()
-	p.until(name, "phase runs its command", func(m api.MissionDetail) bool { return m.PhaseList[phase].Step == "run" })
+	p.until(name, "phase runs its command", func(m api.MissionDetail) bool { return m.PhaseList[0].Step == "run" })
 }
 
-func (p *product) count(sql string, args ...any) int {
+func (p *product) count(sql string) int {
 	p.t.Helper()
 	var n int
-	require.NoError(p.t, p.db.QueryRow(context.Background(), sql, args...).Scan(&n))
+	require.NoError(p.t, p.db.QueryRow(context.Background(), sql).Scan(&n))
 	return n
 }
 

@@ -84,7 +84,7 @@ func (s Sweep) orphans(ctx context.Context) error {
 // lost says why nobody works on a mission, or nothing when somebody does.
 func (s Sweep) lost(ctx context.Context, mission string) (string, error) {
 	id := api.MissionWorkflowID(mission)
-	desc, err := s.Temporal.DescribeWorkflowExecution(ctx, id, "")
+	desc, err := s.Temporal.DescribeWorkflow(ctx, id, "")
 	var notFound *serviceerror.NotFound
 	if errors.As(err, &notFound) {
 		return "Temporal does not know workflow " + id + " any more; its machines are destroyed", nil
@@ -92,7 +92,7 @@ func (s Sweep) lost(ctx context.Context, mission string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	status := desc.GetWorkflowExecutionInfo().GetStatus()
+	status := desc.Status
 	if status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		return "", nil
 	}

@@ -26,7 +26,7 @@ FROM freed f WHERE n.id = f.node_id`
 	endRunsSQL = `
 UPDATE topology_runs SET status = $2, ended_at = clock_timestamp(), step = 'ended',
     exit_code = $3, signal = $4, failure_code = $5, failure = $6
-WHERE phase_id = $1 AND status IN ('starting', 'running')`
+WHERE phase_id = $1 AND ended_at IS NULL`
 
 	endPhaseSQL = `
 UPDATE mission_phases SET status = $2, capacity_blocked_since = NULL, capacity_note = NULL,
@@ -184,17 +184,16 @@ func (s *Store) JudgeRun(ctx context.Context, runID string) (ledger.Verdict, err
 	var v ledger.Verdict
 	err := s.tx(ctx, func(tx pgx.Tx) error {
 		var (
-			status     string
-			heard, has bool
-			silence    float64
-			now        time.Time
+			heard, has, ended bool
+			silence           float64
+			now               time.Time
 		)
 		err := tx.QueryRow(ctx, `
 UPDATE topology_runs r SET suspected_at = COALESCE(r.suspected_at, clock_timestamp())
 FROM nodes n WHERE r.id = $1 AND n.id = r.node_id
-RETURNING n.id, r.status, r.suspected_at, n.heartbeat_at > r.suspected_at, r.id = ANY(n.running),
+RETURNING n.id, r.ended_at IS NOT NULL, r.suspected_at, n.heartbeat_at > r.suspected_at, r.id = ANY(n.running),
           extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8, clock_timestamp()`, runID).
-			Scan(&v.Node, &status, &v.Since, &heard, &has, &silence, &now)
+			Scan(&v.Node, &ended, &v.Since, &heard, &has, &silence, &now)
 		if err != nil {
 			return err
 		}
@@ -202,16 +201,16 @@ RETURNING n.id, r.status, r.suspected_at, n.heartbeat_at > r.suspected_at, r.id 
 		v.Left = max(s.rules.LostAfter-silent, 0)
 		v.Until, v.Since = now.Add(v.Left).UTC(), v.Since.UTC()
 		switch {
-		case status != "starting" && status != "running":
-			v.Gone, v.Reason = !has || v.Left == 0, fmt.Sprintf("run %s has ended", runID)
 		case v.Left == 0:
 			v.Gone, v.Reason = true, fmt.Sprintf("node %s has been silent for %s", v.Node, silent.Round(time.Second))
 		case heard && !has:
 			v.Gone, v.Reason = true, fmt.Sprintf("the agent of node %s came back without run %s", v.Node, runID)
 		case heard && has:
 			v.Reason = fmt.Sprintf("node %s still has run %s and is told to destroy it", v.Node, runID)
-			_, err = tx.Exec(ctx, `UPDATE topology_runs SET status = 'lost', step = 'destroy' WHERE id = $1`, runID)
+			_, err = tx.Exec(ctx, `UPDATE topology_runs SET status = 'lost', step = 'destroy' WHERE id = $1 AND ended_at IS NULL`, runID)
 			return err
+		case ended:
+			v.Gone, v.Reason = true, fmt.Sprintf("run %s has ended", runID)
 		default:
 			v.Reason = fmt.Sprintf("node %s is silent; its agent may still have run %s", v.Node, runID)
 		}

@@ -21,10 +21,10 @@ import (
 
 const pool = "process"
 
-func node(id string, cpus, memory int64) api.Heartbeat {
+func node(id string, memory int64) api.Heartbeat {
 	return api.Heartbeat{
 		Node: id, BootID: "boot-1", Version: "1", Arch: "amd64",
-		Total:    capacity.Resources{CPUMilli: cpus * 1000, MemoryMiB: memory, DiskMiB: 100_000, Slots: 16},
+		Total:    capacity.Resources{CPUMilli: 4000, MemoryMiB: memory, DiskMiB: 100_000, Slots: 16},
 		Backends: map[string]api.Backend{pool: {OK: true, Accel: "none"}},
 	}
 }
@@ -77,7 +77,7 @@ func finish(t testing.TB, s *store.Store, phase int64) {
 
 func TestPlacementIsOneTransaction(t *testing.T) {
 	s, db := open(t, rules)
-	register(t, s, node("a", 4, 4096))
+	register(t, s, node("a", 4096))
 	l := launch(t, s, draft("m", 1, 1000, time.Hour))
 
 	got := look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst)
@@ -94,7 +94,7 @@ JOIN reservations v ON v.run_id = r.id JOIN nodes n ON n.id = v.node_id`).Scan(&
 
 func TestPlacingTwiceIsOnePlacement(t *testing.T) {
 	s, db := open(t, rules)
-	register(t, s, node("a", 4, 4096))
+	register(t, s, node("a", 4096))
 	l := launch(t, s, draft("m", 1, 1000, time.Hour))
 
 	first := look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst)
@@ -114,7 +114,7 @@ func count(t testing.TB, db *pgx.Conn, sql string, args ...any) int {
 
 func TestRefusedPhaseWaitsInTheOpen(t *testing.T) {
 	s, db := open(t, rules)
-	register(t, s, node("a", 4, 1024))
+	register(t, s, node("a", 1024))
 	holder := launch(t, s, draft("holder", 1, 1000, time.Hour))
 	require.NotNil(t, look(t, s, holder.Phases[0].ID, 1, ledger.WakeFirst).Placed)
 	waiter := launch(t, s, draft("waiter", 1, 512, time.Hour))
@@ -154,7 +154,7 @@ func TestRefusedPhaseWaitsInTheOpen(t *testing.T) {
 
 func TestFreedCapacityGoesToTheFirstRefused(t *testing.T) {
 	s, db := open(t, rules)
-	register(t, s, node("a", 4, 1024))
+	register(t, s, node("a", 1024))
 	holder := launch(t, s, draft("holder", 1, 1000, time.Hour))
 	look(t, s, holder.Phases[0].ID, 1, ledger.WakeFirst)
 	var waiting []int64
@@ -181,7 +181,7 @@ func TestFreedCapacityGoesToTheFirstRefused(t *testing.T) {
 
 func TestExpiryIsFinalAndLeaksNothing(t *testing.T) {
 	s, db := open(t, rules)
-	register(t, s, node("a", 4, 1024))
+	register(t, s, node("a", 1024))
 	holder := launch(t, s, draft("holder", 1, 1000, time.Hour))
 	look(t, s, holder.Phases[0].ID, 1, ledger.WakeFirst)
 	l := launch(t, s, draft("late", 1, 1000, time.Millisecond))
@@ -208,7 +208,7 @@ func TestExpiryIsFinalAndLeaksNothing(t *testing.T) {
 
 func TestPastTheBoundOnlyTheLastLookPlaces(t *testing.T) {
 	s, _ := open(t, rules)
-	register(t, s, node("a", 4, 1024))
+	register(t, s, node("a", 1024))
 	holder := launch(t, s, draft("holder", 1, 1000, time.Hour))
 	look(t, s, holder.Phases[0].ID, 1, ledger.WakeFirst)
 	l := launch(t, s, draft("late", 1, 1000, time.Millisecond))
@@ -227,7 +227,7 @@ func TestPastTheBoundOnlyTheLastLookPlaces(t *testing.T) {
 
 func TestCancelReleasesWhatWasPlacedMeanwhile(t *testing.T) {
 	s, db := open(t, rules)
-	register(t, s, node("a", 4, 1024))
+	register(t, s, node("a", 1024))
 	l := launch(t, s, draft("m", 1, 1000, time.Hour))
 	id := l.Phases[0].ID
 	look(t, s, id, 1, ledger.WakeFirst)
@@ -242,7 +242,7 @@ func TestCancelReleasesWhatWasPlacedMeanwhile(t *testing.T) {
 
 func TestRetriedPhaseKeepsItsPlace(t *testing.T) {
 	s, _ := open(t, rules)
-	register(t, s, node("a", 4, 1024))
+	register(t, s, node("a", 1024))
 	first := launch(t, s, draft("first", 1, 1000, time.Hour)).Phases[0].ID
 	require.NotNil(t, look(t, s, first, 1, ledger.WakeFirst).Placed)
 	second := launch(t, s, draft("second", 1, 1000, time.Hour)).Phases[0].ID
@@ -261,7 +261,7 @@ func TestRetriedPhaseKeepsItsPlace(t *testing.T) {
 
 func TestConstraintsForbidOverbookingWhateverTheCodeDoes(t *testing.T) {
 	s, db := open(t, rules)
-	register(t, s, node("a", 4, 1024))
+	register(t, s, node("a", 1024))
 	for _, set := range []string{
 		"memory_reserved = memory_total + 1", "cpu_reserved = cpu_total + 1", "disk_reserved = disk_total + 1",
 		"slots_reserved = slots_total + 1", "memory_reserved = -1", "memory_total = -1",
@@ -287,7 +287,7 @@ func TestConcurrentPlacersNeverOverbook(t *testing.T) {
 	const placers, nodes, operations = 32, 50, 20_000
 	s, db := open(t, rules)
 	for i := range nodes {
-		register(t, s, node(fmt.Sprintf("n%02d", i), 4, 4096))
+		register(t, s, node(fmt.Sprintf("n%02d", i), 4096))
 	}
 	perPlacer := operations / placers
 	var wg sync.WaitGroup

@@ -148,8 +148,11 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id,
 	}
 	var id int64
 	var run api.Run
-	_, err = pgx.ForEachRow(rows, []any{&id, &run.ID, &run.Attempt, &run.Node, &run.Status, &run.Step, &run.Accel, &run.Kernel,
-		&run.Isolation, &run.ExitCode, &run.Signal, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt}, func() error {
+	columns := []any{
+		&id, &run.ID, &run.Attempt, &run.Node, &run.Status, &run.Step, &run.Accel, &run.Kernel, &run.Isolation, &run.ExitCode,
+		&run.Signal, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt,
+	}
+	_, err = pgx.ForEachRow(rows, columns, func() error {
 		p := &r.PhaseList[index[id]]
 		run.StartedAt, run.EndedAt = run.StartedAt.UTC(), utc(run.EndedAt)
 		p.Runs = append(p.Runs, run)

@@ -1,0 +1,160 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
+	"tidewait/internal/store"
+)
+
+func change(t testing.TB, s *store.Store, id string, to capacity.NodeState) error {
+	t.Helper()
+	return s.ChangeNode(context.Background(), store.NodeChange{Node: id, Actor: "me", Reason: "a test", To: to})
+}
+
+func TestNodeLifeCycle(t *testing.T) {
+	s, _ := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 1, 1000, time.Hour))
+	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
+
+	require.NoError(t, change(t, s, "a", capacity.Draining))
+	require.ErrorIs(t, change(t, s, "a", capacity.Retired), store.ErrConflict)
+	n, err := s.ShowNode(context.Background(), "a")
+	require.NoError(t, err)
+	require.Equal(t, []string{"draining", "a test", "me"}, []string{n.State, n.StateReason, n.StateActor})
+	require.Len(t, n.Runs, 1)
+
+	_, err = s.SettleDrains(context.Background())
+	require.NoError(t, err)
+	n, _ = s.ShowNode(context.Background(), "a")
+	require.Equal(t, "draining", n.State, "a node that still runs something is not drained")
+
+	finish(t, s, l.Phases[0].ID)
+	_, err = s.SettleDrains(context.Background())
+	require.NoError(t, err)
+	n, _ = s.ShowNode(context.Background(), "a")
+	require.Equal(t, "drained", n.State)
+
+	require.NoError(t, change(t, s, "a", capacity.Retired))
+	require.ErrorIs(t, change(t, s, "a", capacity.Ready), store.ErrConflict)
+	require.ErrorIs(t, change(t, s, "nobody", capacity.Ready), store.ErrNotFound)
+}
+
+func TestHeartbeatNamesUnwantedMachinesAndReleasesEndedOnes(t *testing.T) {
+	s, db := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 1, 1000, time.Hour))
+	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
+
+	h := node("a", 1024)
+	h.Runs = []api.RunReport{{ID: "r1-1", Step: "run", Started: true, Accel: "tcg", Kernel: "6.1"}, {ID: "r99-1", Step: "run"}}
+	res, err := s.Heartbeat(context.Background(), h)
+	require.NoError(t, err)
+	require.Equal(t, []string{"r99-1"}, res.Reply.Destroy, "the engine never gave out r99-1")
+	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM topology_runs WHERE status = 'running' AND step = 'run' AND accel = 'tcg' AND kernel = '6.1'"))
+
+	h.Runs, h.Ended = nil, []string{"r1-1"}
+	res, err = s.Heartbeat(context.Background(), h)
+	require.NoError(t, err)
+	require.True(t, res.Changed, "room was made")
+	require.Zero(t, count(t, db, "SELECT memory_reserved FROM nodes"))
+	res, err = s.Heartbeat(context.Background(), h)
+	require.NoError(t, err, "saying it twice changes nothing")
+	require.Equal(t, "ready", res.Reply.State)
+}
+
+func TestNodeThatShrankKeepsWhatIsReserved(t *testing.T) {
+	s, db := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 1, 1000, time.Hour))
+	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
+
+	register(t, s, node("a", 512))
+	require.Equal(t, 1000, count(t, db, "SELECT memory_total FROM nodes"))
+	finish(t, s, l.Phases[0].ID)
+	register(t, s, node("a", 512))
+	require.Equal(t, 512, count(t, db, "SELECT memory_total FROM nodes"))
+}
+
+// TestLostRunsAreJudged follows a run whose activity was lost through all that
+// its node may say or not say.
+func TestLostRunsAreJudged(t *testing.T) {
+	ctx := context.Background()
+	s, db := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 1, 1000, time.Hour))
+	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
+	judge := func() ledger.Verdict {
+		t.Helper()
+		v, err := s.JudgeRun(ctx, "r1-1")
+		require.NoError(t, err)
+		return v
+	}
+
+	first := judge()
+	require.False(t, first.Gone)
+	require.Equal(t, "node a is silent; its agent may still have run r1-1", first.Reason)
+	require.Positive(t, first.Left)
+
+	h := node("a", 1024)
+	h.Runs = []api.RunReport{{ID: "r1-1", Step: "run"}}
+	_, err := s.Heartbeat(ctx, h)
+	require.NoError(t, err)
+	still := judge()
+	require.False(t, still.Gone)
+	require.Equal(t, "node a still has run r1-1 and is told to destroy it", still.Reason)
+	require.True(t, first.Since.Equal(still.Since))
+	res, err := s.Heartbeat(ctx, h)
+	require.NoError(t, err)
+	require.Equal(t, []string{"r1-1"}, res.Reply.Destroy)
+
+	h.Runs, h.Ended = nil, []string{"r1-1"}
+	_, err = s.Heartbeat(ctx, h)
+	require.NoError(t, err)
+	require.True(t, judge().Gone)
+
+	attempt, err := s.RetryPhase(ctx, l.Phases[0].ID, 1, ledger.RunEnd{Status: "lost", FailureCode: "node_lost"})
+	require.NoError(t, err)
+	require.Equal(t, 2, attempt)
+	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM topology_runs WHERE id = 'r1-1' AND status = 'lost' AND failure_code = 'node_lost'"))
+}
+
+func TestMissionThatLostItsWorkflowKeepsItsNodeUntilTheMachineIsGone(t *testing.T) {
+	ctx := context.Background()
+	s, db := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 2, 1000, time.Hour))
+	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
+	h := node("a", 1024)
+	h.Runs = []api.RunReport{{ID: "r1-1", Step: "run"}}
+	_, err := s.Heartbeat(ctx, h)
+	require.NoError(t, err)
+
+	end := ledger.MissionEnd{Status: "failed", FailureCode: ledger.CodeWorkflowLost, Failure: "gone"}
+	require.NoError(t, s.FinishMission(ctx, l.MissionID, l.Launch, end))
+
+	require.Equal(t, 2, count(t, db, "SELECT count(*) FROM mission_phases WHERE status = 'failed' AND failure_code = 'workflow_lost'"))
+	runs, err := s.ReleaseOrphans(ctx)
+	require.NoError(t, err)
+	require.Empty(t, runs, "the machine may still be there")
+	res, err := s.Heartbeat(ctx, h)
+	require.NoError(t, err)
+	require.Equal(t, []string{"r1-1"}, res.Reply.Destroy)
+	runs, err = s.ReleaseOrphans(ctx)
+	require.NoError(t, err)
+	require.Empty(t, runs, "the agent still names it")
+	h.Runs = nil
+	_, err = s.Heartbeat(ctx, h)
+	require.NoError(t, err)
+	runs, err = s.ReleaseOrphans(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"r1-1"}, runs)
+	require.Zero(t, count(t, db, "SELECT memory_reserved FROM nodes"))
+}
