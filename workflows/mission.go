@@ -22,23 +22,20 @@ const launchPatience = time.Minute
 // runs the phases in order, each as a child. A refused launch completes with
 // the status draft; a failed one fails with the phase's reason.
 func Mission(ctx workflow.Context, _ MissionInput) (api.MissionResult, error) {
-	m := &mission{ctx: ctx}
-	m.work, m.stop = workflow.WithCancel(ctx)
-	m.listen()
+	m := &mission{ctx: ctx, cancel: newCancellation(ctx, "end the mission and the phase that waits or runs.")}
+	m.work = m.cancel.work
+	workflow.Go(ctx, m.listen)
 	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateLaunch, m.launch, workflow.UpdateHandlerOptions{
+		Validator:   m.admit,
 		Description: "record and launch the mission; sent once, by `tidewait mission launch`",
 	})
 	if err != nil {
 		return api.MissionResult{}, err
 	}
-	ok, err := workflow.AwaitWithTimeout(ctx, launchPatience, func() bool { return m.launched != nil || m.refusal != "" })
-	if err != nil {
+	if err := m.awaitLaunch(); err != nil {
 		return api.MissionResult{}, err
 	}
-	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
-		return api.MissionResult{}, err
-	}
-	if !ok || m.refusal != "" {
+	if m.launched == nil {
 		return api.MissionResult{Mission: m.name, Status: "draft", FailureCode: m.refusalCode, Failure: m.refusal}, nil
 	}
 	return m.close(m.run())
@@ -46,48 +43,66 @@ func Mission(ctx workflow.Context, _ MissionInput) (api.MissionResult, error) {
 
 // mission is the state of one Mission workflow.
 type mission struct {
-	ctx  workflow.Context // ends with native cancellation
-	work workflow.Context // ends with that, or with a cancel signal
-	stop workflow.CancelFunc
+	ctx    workflow.Context // ends with native cancellation
+	work   workflow.Context // ends with that, or with a cancel signal
+	cancel cancellation
 
+	asked    bool // the launch has come
+	request  api.LaunchRequest
 	name     string
-	launched *LaunchResult
-	refusal  string
-	// refusalCode is the reason code of a refused launch.
-	refusalCode string
-	request     api.LaunchRequest
-	waits       waits
-	cancel      *api.Cancel
-	current     string // workflow id of the phase that runs
+	launched *LaunchResult // nil: not launched
+	// refusal and refusalCode say why there is no launch.
+	refusal, refusalCode string
+
+	waits    waits
+	current  string // workflow id of the phase that runs; empty: none
+	starting bool   // that workflow is not there yet
 }
 
 // listen passes a cancel signal on to the phase that runs, with who and why.
-func (m *mission) listen() {
-	cancels := workflow.GetSignalChannelWithOptions(m.ctx, api.SignalCancel, workflow.SignalChannelOptions{
-		Description: `end the mission and the phase that waits or runs. Input: {"actor": "you", "reason": "why"}`,
-	})
-	workflow.Go(m.ctx, func(ctx workflow.Context) {
-		var c api.Cancel
-		cancels.Receive(ctx, &c)
-		m.cancel = &c
-		if m.current != "" {
-			// A phase that has just ended is not there to be told; the loop
-			// below sees the signal all the same.
-			_ = workflow.SignalExternalWorkflow(ctx, m.current, "", api.SignalCancel, c).Get(ctx, nil)
-		}
-		m.stop()
-	})
+func (m *mission) listen(ctx workflow.Context) {
+	if workflow.Await(ctx, func() bool { return m.cancel.signalled() && !m.starting }) != nil {
+		return
+	}
+	if m.current != "" {
+		// A phase that has just ended is not there to be told, and need not be.
+		_ = workflow.SignalExternalWorkflow(ctx, m.current, "", api.SignalCancel, *m.cancel.by).Get(ctx, nil)
+	}
+	m.cancel.stop()
 }
 
-// launch is the update a mission's workflow is started with.
-func (m *mission) launch(ctx workflow.Context, req api.LaunchRequest) (api.LaunchReply, error) {
-	if m.launched != nil || m.refusal != "" {
-		return api.LaunchReply{}, temporal.NewNonRetryableApplicationError("this workflow has had its launch", api.ErrTypeRunning, nil)
+// awaitLaunch returns when the launch has been tried. What it may have recorded
+// must come to an end, so neither its patience nor a cancellation interrupts it.
+func (m *mission) awaitLaunch() error {
+	ok, err := workflow.AwaitWithTimeout(m.work, launchPatience, func() bool { return m.asked })
+	if err == nil && !ok {
+		m.refusalCode, m.refusal = ErrTypeLaunchUnavailable, fmt.Sprintf("no launch came in %s", launchPatience)
 	}
-	m.request = req
-	run := workflow.GetInfo(ctx).WorkflowExecution
+	if !m.asked {
+		return err
+	}
+	ctx, stop := workflow.NewDisconnectedContext(m.ctx)
+	defer stop()
+	return workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
+}
+
+// admit refuses a second launch, which would run under the first one's number.
+func (m *mission) admit(workflow.Context, api.LaunchRequest) error {
+	if m.asked {
+		return temporal.NewNonRetryableApplicationError("this workflow has had its launch", api.ErrTypeRunning, nil)
+	}
+	return nil
+}
+
+// launch is the update a mission's workflow is started with. The run id that it
+// records stays the same when the workflow is reset, and so does the launch.
+func (m *mission) launch(ctx workflow.Context, req api.LaunchRequest) (api.LaunchReply, error) {
+	m.asked, m.request = true, req
+	ctx, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	info := workflow.GetInfo(ctx)
 	var res LaunchResult
-	in := LaunchInput{Document: req.Document, Actor: req.Actor, RunID: run.RunID}
+	in := LaunchInput{Document: req.Document, Actor: req.Actor, RunID: info.OriginalRunID}
 	err := workflow.ExecuteActivity(withEngine(ctx, "record the draft and ask whether any node could ever run it"), ActivityLaunch, in).Get(ctx, &res)
 	if err != nil {
 		return api.LaunchReply{}, m.refuse(err)
@@ -101,7 +116,8 @@ func (m *mission) launch(ctx workflow.Context, req api.LaunchRequest) (api.Launc
 	}
 	m.launched = &res
 	return api.LaunchReply{
-		Mission: m.name, Launch: res.Launched.Launch, WorkflowID: run.ID, RunID: run.RunID, StartedAt: res.Launched.StartedAt,
+		Mission: m.name, Launch: res.Launched.Launch, StartedAt: res.Launched.StartedAt,
+		WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID,
 	}, nil
 }
 
@@ -112,49 +128,82 @@ func (m *mission) refuse(err error) error {
 	var app *temporal.ApplicationError
 	if errors.As(err, &app) {
 		m.refusalCode = app.Type()
-		return temporal.NewNonRetryableApplicationError(app.Message(), app.Type(), nil)
 	}
-	return temporal.NewNonRetryableApplicationError(m.refusal, ErrTypeLaunchUnavailable, nil)
+	return temporal.NewNonRetryableApplicationError(m.refusal, m.refusalCode, nil)
 }
 
-// run opens the checkout and runs the phases. It returns the phase failure or
+// missionEnd is a mission's final status on its way out of the workflow.
+type missionEnd struct{ ledger.MissionEnd }
+
+func (e *missionEnd) Error() string { return e.Failure }
+
+func failedMission(code, sentence string) *missionEnd {
+	return &missionEnd{ledger.MissionEnd{Status: "failed", FailureCode: code, Failure: sentence}}
+}
+
+// run opens the checkout and runs the phases. It returns the failure or the
 // cancellation that ended the mission.
 func (m *mission) run() error {
-	l := m.launched
-	m.waits.header = fmt.Sprintf("mission **%s**, launch %d\n\n", m.name, l.Launched.Launch)
+	m.waits.header = fmt.Sprintf("mission **%s**, launch %d\n\n", m.name, m.launched.Launched.Launch)
 	checkout, err := m.open()
-	for i := 0; err == nil && m.work.Err() == nil && i < len(l.Mission.Phases); i++ {
-		checkout, err = m.phase(i, checkout)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = m.work.Err()
+	for i := range m.launched.Mission.Phases {
+		if m.cancel.requested() {
+			return workflow.ErrCanceled
+		}
+		if checkout, err = m.phase(i, checkout); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
+// open opens the checkout and records where the results go.
 func (m *mission) open() (Checkout, error) {
-	l := m.launched
 	workflow.SetCurrentDetails(m.ctx, m.waits.header+"opening the checkout")
+	c, err := m.checkout()
+	if err != nil {
+		return c, err
+	}
+	l := m.launched.Launched
+	set := SetCheckoutInput{MissionID: l.MissionID, Launch: l.Launch, Branch: c.Branch, Base: c.Commit}
+	return c, workflow.ExecuteActivity(withEngine(m.work, "record the branch"), ActivitySetCheckout, set).Get(m.work, nil)
+}
+
+// checkout returns where the launch's branch stands, making it when it is not
+// there.
+func (m *mission) checkout() (Checkout, error) {
+	l := m.launched
 	in := OpenCheckoutInput{
 		Mission: m.name, Launch: l.Launched.Launch, Head: m.request.Head, URL: l.Mission.Git, Ref: l.Mission.Ref,
 		Bundle: Object{Bucket: api.BucketWorkspaces, Name: m.request.Bundle, SHA256: m.request.SHA256},
 	}
 	var c Checkout
-	if err := onGateway(m.work, &m.waits, l.Launched.GatewayID, "open the checkout", ActivityOpenCheckout, in, &c); err != nil {
-		return c, err
+	err := onGateway(m.work, &m.waits, l.Launched.GatewayID, "open the checkout", ActivityOpenCheckout, in, &c)
+	if code, sentence, ok := refusedBy(err, "workspace_refused"); ok {
+		return c, failedMission(code, sentence)
 	}
-	set := SetCheckoutInput{MissionID: l.Launched.MissionID, Launch: l.Launched.Launch, Branch: c.Branch, Base: c.Commit}
-	return c, workflow.ExecuteActivity(withEngine(m.work, "record the branch"), ActivitySetCheckout, set).Get(m.work, nil)
+	return c, err
 }
 
+// phase runs one phase and returns the checkout that the next one starts from.
 func (m *mission) phase(i int, from Checkout) (Checkout, error) {
 	l := m.launched
 	command := l.Mission.Phases[i]
-	m.current = api.PhaseWorkflowID(m.name, command.Name)
+	if from.Input == (Object{}) {
+		// The phase before was found ended by an earlier run of this workflow.
+		var err error
+		if from, err = m.checkout(); err != nil {
+			return from, err
+		}
+	}
+	id := api.PhaseWorkflowID(m.name, command.Name)
 	workflow.SetCurrentDetails(m.ctx, fmt.Sprintf("%sphase %d of %d: **%s**, workflow `%s`\n",
-		m.waits.header, i+1, len(l.Mission.Phases), command.Name, m.current))
+		m.waits.header, i+1, len(l.Mission.Phases), command.Name, id))
 	ctx := workflow.WithChildOptions(m.work, workflow.ChildWorkflowOptions{
-		WorkflowID:            m.current,
+		WorkflowID:            id,
 		TaskQueue:             TaskQueue,
 		ParentClosePolicy:     enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
 		WaitForCancellation:   true,
@@ -167,10 +216,78 @@ func (m *mission) phase(i int, from Checkout) (Checkout, error) {
 		PhaseID: l.Launched.Phases[i].ID, Mission: m.name, Launch: l.Launched.Launch, Ordinal: i + 1, Pool: l.Mission.Pool,
 		Gateway: l.Launched.GatewayID, Command: command, Checkout: from, Fleet: l.Fleet,
 	}
-	var res PhaseResult
-	err := workflow.ExecuteChildWorkflow(ctx, api.PhaseWorkflow, in).Get(ctx, &res)
-	m.current = ""
+	res, err := m.child(ctx, id, in)
+	if err != nil && !m.cancel.requested() {
+		err = phaseFailure(command.Name, err)
+	}
 	return res.Checkout, err
+}
+
+// How often a mission asks whether a phase's workflow that it did not start has
+// ended: soon at first, then rarely, since each time costs ten events.
+const (
+	followFirst = time.Second
+	followMost  = 2 * time.Minute
+)
+
+// child runs a phase's workflow. One may run already, left by an earlier run of
+// this workflow that was reset or terminated: its end is waited for, and the new
+// one finds the phase ended and closes the same way.
+func (m *mission) child(ctx workflow.Context, id string, in PhaseInput) (PhaseResult, error) {
+	m.current = id
+	defer func() { m.current = "" }()
+	for pause := followFirst; ; pause = min(2*pause, followMost) {
+		var res PhaseResult
+		m.starting = true
+		child := workflow.ExecuteChildWorkflow(ctx, api.PhaseWorkflow, in)
+		err := child.GetChildWorkflowExecution().Get(ctx, nil)
+		m.starting = false
+		if err == nil {
+			err = child.Get(ctx, &res)
+		}
+		if !temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+			return res, err
+		}
+		if err := m.follow(ctx, id, pause); err != nil {
+			return res, err
+		}
+	}
+}
+
+// follow waits a little for a workflow that is not this one's child. A native
+// cancellation, which only reaches children, is passed on to it.
+func (m *mission) follow(ctx workflow.Context, id string, pause time.Duration) error {
+	workflow.SetCurrentDetails(m.ctx, fmt.Sprintf("%sfollowing workflow `%s`, which an earlier run of this workflow started\n", m.waits.header, id))
+	err := workflow.NewTimerWithOptions(ctx, pause, workflow.TimerOptions{Summary: "has " + id + " ended?"}).Get(ctx, nil)
+	if err != nil {
+		cancel, stop := workflow.NewDisconnectedContext(ctx)
+		defer stop()
+		_ = workflow.RequestCancelExternalWorkflow(cancel, id, "").Get(cancel, nil) // one that has just ended need not be told
+	}
+	return err
+}
+
+// phaseFailure is the end of a mission whose phase did not succeed, and names
+// the phase.
+func phaseFailure(name string, err error) *missionEnd {
+	var (
+		app        *temporal.ApplicationError
+		canceled   *temporal.CanceledError
+		terminated *temporal.TerminatedError
+		ended      ledger.Ended
+	)
+	switch {
+	case errors.As(err, &terminated):
+		return failedMission(ledger.CodeWorkflowLost, fmt.Sprintf("phase %s: its workflow was terminated; its machine is destroyed", name))
+	case errors.As(err, &canceled):
+		if canceled.Details(&ended) != nil {
+			ended.Failure = "cancelled through Temporal"
+		}
+		return &missionEnd{ledger.MissionEnd{Status: "cancelled", FailureCode: codeCancelled, Failure: fmt.Sprintf("phase %s: %s", name, ended.Failure)}}
+	case errors.As(err, &app) && app.Type() == ErrTypePhaseFailed && app.Details(&ended) == nil:
+		return failedMission(ended.FailureCode, fmt.Sprintf("phase %s: %s", name, ended.Failure))
+	}
+	return failedMission(codeInternal, fmt.Sprintf("phase %s: %s", name, rootMessage(err)))
 }
 
 func phaseSummary(mission string, ordinal int, c PhaseCommand) string {
@@ -212,40 +329,16 @@ func (m *mission) close(err error) (api.MissionResult, error) {
 	return res, nil
 }
 
-// end says in the mission's words how its last phase ended it.
+// end returns the launch's final status.
 func (m *mission) end(err error) ledger.MissionEnd {
-	var app *temporal.ApplicationError
+	var end *missionEnd
 	switch {
 	case err == nil:
 		return ledger.MissionEnd{Status: "succeeded"}
-	case m.cancel != nil:
-		return ledger.MissionEnd{Status: "cancelled", FailureCode: codeCancelled, Failure: cancelSentence(*m.cancel)}
-	case temporal.IsCanceledError(err):
-		return ledger.MissionEnd{Status: "cancelled", FailureCode: codeCancelled, Failure: "cancelled through Temporal, or its phase was"}
-	case isTerminated(err):
-		return ledger.MissionEnd{
-			Status: "failed", FailureCode: ledger.CodeWorkflowLost,
-			Failure: "the workflow of a phase was terminated; the phase's machine is destroyed",
-		}
-	case errors.As(err, &app) && app.Type() == ErrTypePhaseFailed:
-		var ended ledger.Ended
-		if app.Details(&ended) == nil {
-			return ledger.MissionEnd{Status: "failed", FailureCode: ended.FailureCode, Failure: ended.Failure}
-		}
-	case errors.As(err, &app) && app.Type() == ErrTypeWorkspaceRefused:
-		var code string
-		if app.Details(&code) == nil {
-			return ledger.MissionEnd{Status: "failed", FailureCode: code, Failure: app.Message()}
-		}
+	case errors.As(err, &end):
+		return end.MissionEnd
+	case m.cancel.requested():
+		return ledger.MissionEnd{Status: "cancelled", FailureCode: codeCancelled, Failure: m.cancel.sentence("cancelled through Temporal")}
 	}
-	return ledger.MissionEnd{Status: "failed", FailureCode: codeInternal, Failure: rootMessage(err)}
-}
-
-func isTerminated(err error) bool {
-	var terminated *temporal.TerminatedError
-	return errors.As(err, &terminated)
-}
-
-func cancelSentence(c api.Cancel) string {
-	return (&cancellation{by: &c}).sentence("")
+	return failedMission(codeInternal, rootMessage(err)).MissionEnd
 }
