@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -36,7 +37,11 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	sweep := engine.Sweep{Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Log: svc.log}
 	server := engine.Server{Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Version: "0.1.0", Log: svc.log}
 
-	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true})
+	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
+		WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,
+		// A workflow whose engine died is worked on by another within a second.
+		StickyScheduleToStartTimeout: time.Second,
+	})
 	registerWorkflows(w)
 	(&activities.Engine{Store: db, Placer: placer, Fleet: s.Fleet, Freed: freed}).Register(w)
 	if err := w.Start(); err != nil {
