@@ -31,8 +31,20 @@ CREATE TABLE nodes (
     registered_at    timestamptz NOT NULL DEFAULT now(),
     heartbeat_at     timestamptz NOT NULL DEFAULT now(),
     -- The runs the agent named in its latest heartbeat.
-    running          text[] NOT NULL DEFAULT '{}'
+    running          text[] NOT NULL DEFAULT '{}',
+    -- The transaction that changed the row last, so that a reader who knows the
+    -- fleet reads only what changed since.
+    changed_by       xid8 NOT NULL DEFAULT pg_current_xact_id()
 ) WITH (fillfactor = 50);
+
+-- +goose StatementBegin
+CREATE FUNCTION nodes_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.changed_by := pg_current_xact_id();
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER nodes_changed BEFORE UPDATE ON nodes FOR EACH ROW EXECUTE FUNCTION nodes_changed();
 
 CREATE TABLE node_backends (
     node_id     text NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,

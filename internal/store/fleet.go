@@ -1,6 +1,9 @@
 package store
 
 import (
+	"context"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -8,48 +11,142 @@ import (
 	"tidewait/internal/capacity"
 )
 
-// fleetSQL reads every node that is not retired, with its offer for one backend.
-const fleetSQL = `
-SELECT n.id, n.admin_state, extract(epoch FROM now() - n.heartbeat_at)::float8, n.arch, n.labels,
+// fleets remembers each pool's fleet between looks, so that a look reads only
+// the nodes that changed. It is a cache of committed rows: losing it costs one
+// full read.
+type fleets struct {
+	mu    sync.Mutex
+	pools map[string]*fleet
+}
+
+// fleet is what one pool's nodes were at the last look.
+type fleet struct {
+	mu sync.Mutex
+	// seen is the oldest transaction that was still open at the last look:
+	// whatever an older one changed is in nodes already.
+	seen  uint64
+	nodes map[string]member
+}
+
+// member is a node as its row says, before silence is judged.
+type member struct {
+	capacity.Node
+	admin capacity.NodeState
+	heard time.Time
+}
+
+func (f *fleets) of(pool string) *fleet {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pools == nil {
+		f.pools = map[string]*fleet{}
+	}
+	if f.pools[pool] == nil {
+		f.pools[pool] = &fleet{nodes: map[string]member{}}
+	}
+	return f.pools[pool]
+}
+
+const (
+	horizonSQL = `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`
+
+	// fleetSQL reads the nodes that transaction $2 or a later one changed, with
+	// their offer for one backend. A node's backends are written in
+	// transactions that change the node too.
+	fleetSQL = `
+SELECT n.id, n.admin_state, n.heartbeat_at, n.arch, n.labels,
        n.cpu_total, n.memory_total, n.disk_total, n.slots_total,
        n.cpu_reserved, n.memory_reserved, n.disk_reserved, n.slots_reserved,
        n.starting, n.start_limit,
        b.ok, COALESCE(b.why, ''), COALESCE(b.cpu_over, 0), COALESCE(b.memory_over, 0), COALESCE(b.disk_over, 0)
 FROM nodes n LEFT JOIN node_backends b ON b.node_id = n.id AND b.backend = $1
-WHERE n.admin_state <> 'retired'`
+WHERE n.changed_by >= $2::text::xid8`
+)
 
-func (s *Store) scanFleet(rows pgx.Rows, pool string) ([]capacity.Node, error) {
-	var fleet []capacity.Node
+// queueFleet queues the statements that read a pool's fleet, and hands the
+// whole of it to got, as it stands at now.
+func (s *Store) queueFleet(b *pgx.Batch, pool string, now *time.Time, got func([]capacity.Node)) {
+	f := s.fleets.of(pool)
+	f.mu.Lock()
+	seen := f.seen
+	f.mu.Unlock()
+	var horizon uint64
+	b.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(now) })
+	b.Queue(horizonSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&horizon) })
+	b.Queue(fleetSQL, pool, strconv.FormatUint(seen, 10)).Query(func(rows pgx.Rows) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if err := f.read(rows, pool); err != nil {
+			return err
+		}
+		f.seen = max(f.seen, horizon)
+		got(s.judged(f, *now))
+		return nil
+	})
+}
+
+func (f *fleet) read(rows pgx.Rows, pool string) error {
 	defer rows.Close()
 	for rows.Next() {
-		var (
-			n        capacity.Node
-			admin    string
-			silence  float64
-			reserved capacity.Resources
-			ok       *bool
-			offer    capacity.Offer
-		)
-		err := rows.Scan(&n.ID, &admin, &silence, &n.Arch, &n.Labels,
-			&n.Allocatable.CPUMilli, &n.Allocatable.MemoryMiB, &n.Allocatable.DiskMiB, &n.Allocatable.Slots,
-			&reserved.CPUMilli, &reserved.MemoryMiB, &reserved.DiskMiB, &reserved.Slots,
-			&n.Starting, &n.StartLimit,
-			&ok, &offer.Why, &offer.Overhead.CPUMilli, &offer.Overhead.MemoryMiB, &offer.Overhead.DiskMiB)
+		m, err := scanMember(rows, pool)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		n.Free = n.Allocatable.Sub(reserved)
-		n.State = s.nodeState(capacity.NodeState(admin), silence)
-		if ok != nil {
-			offer.OK = *ok
-			n.Backends = map[string]capacity.Offer{pool: offer}
+		if m.admin == capacity.Retired {
+			delete(f.nodes, m.ID)
+			continue
 		}
-		if lightStart(pool) {
-			n.StartLimit = 0
-		}
-		fleet = append(fleet, n)
+		f.nodes[m.ID] = m
 	}
-	return fleet, rows.Err()
+	return rows.Err()
+}
+
+func scanMember(row pgx.Row, pool string) (member, error) {
+	var (
+		m        member
+		reserved capacity.Resources
+		ok       *bool
+		offer    capacity.Offer
+	)
+	err := row.Scan(&m.ID, &m.admin, &m.heard, &m.Arch, &m.Labels,
+		&m.Allocatable.CPUMilli, &m.Allocatable.MemoryMiB, &m.Allocatable.DiskMiB, &m.Allocatable.Slots,
+		&reserved.CPUMilli, &reserved.MemoryMiB, &reserved.DiskMiB, &reserved.Slots,
+		&m.Starting, &m.StartLimit,
+		&ok, &offer.Why, &offer.Overhead.CPUMilli, &offer.Overhead.MemoryMiB, &offer.Overhead.DiskMiB)
+	if err != nil {
+		return m, err
+	}
+	m.Free = m.Allocatable.Sub(reserved)
+	if ok != nil {
+		offer.OK = *ok
+		m.Backends = map[string]capacity.Offer{pool: offer}
+	}
+	if lightStart(pool) {
+		m.StartLimit = 0
+	}
+	return m, nil
+}
+
+// judged returns the fleet with each node's state as its silence makes it.
+func (s *Store) judged(f *fleet, now time.Time) []capacity.Node {
+	nodes := make([]capacity.Node, 0, len(f.nodes))
+	for _, m := range f.nodes {
+		n := m.Node
+		n.State = s.nodeState(m.admin, now.Sub(m.heard))
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// readFleet reads a pool's fleet in a transaction.
+func (s *Store) readFleet(ctx context.Context, tx pgx.Tx, pool string) ([]capacity.Node, error) {
+	var (
+		now   time.Time
+		nodes []capacity.Node
+		b     pgx.Batch
+	)
+	s.queueFleet(&b, pool, &now, func(all []capacity.Node) { nodes = all })
+	return nodes, exec(ctx, tx, &b)
 }
 
 // lightStart reports whether machines of a backend start in milliseconds, so
@@ -59,8 +156,7 @@ func lightStart(backend string) bool { return backend == "process" }
 // nodeState combines what a person decided with how long the agent is silent.
 // Silence is not held against a node for longer than this engine has listened:
 // an engine that was away must not take its own absence for the node's.
-func (s *Store) nodeState(admin capacity.NodeState, silenceSeconds float64) capacity.NodeState {
-	silence := time.Duration(silenceSeconds * float64(time.Second))
+func (s *Store) nodeState(admin capacity.NodeState, silence time.Duration) capacity.NodeState {
 	if admin == capacity.Retired {
 		return admin
 	}

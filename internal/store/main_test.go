@@ -68,11 +68,17 @@ func open(t testing.TB, r store.Rules) (*store.Store, *pgx.Conn) {
 	url := fmt.Sprintf("postgres://%s@%s:%d/%s", cfg.User, cfg.Host, cfg.Port, name)
 	_, err = migrations.Apply(ctx, url)
 	require.NoError(t, err)
-	s, err := store.Open(ctx, url, 40, r)
-	require.NoError(t, err)
-	t.Cleanup(s.Close)
 	conn, err := pgx.Connect(ctx, url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(ctx) })
-	return s, conn
+	return another(t, conn, r), conn
+}
+
+// another is a second engine's store on the database of conn.
+func another(t testing.TB, conn *pgx.Conn, r store.Rules) *store.Store {
+	t.Helper()
+	s, err := store.Open(context.Background(), conn.Config().ConnString(), 20, r)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
 }

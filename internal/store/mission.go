@@ -95,11 +95,8 @@ func (s *Store) incapable(ctx context.Context, tx pgx.Tx, phases []DraftPhase) (
 	for _, p := range phases {
 		fleet, ok := fleets[p.Demand.Backend]
 		if !ok {
-			rows, err := tx.Query(ctx, fleetSQL, p.Demand.Backend)
-			if err != nil {
-				return nil, err
-			}
-			if fleet, err = s.scanFleet(rows, p.Demand.Backend); err != nil {
+			var err error
+			if fleet, err = s.readFleet(ctx, tx, p.Demand.Backend); err != nil {
 				return nil, err
 			}
 			fleets[p.Demand.Backend] = fleet

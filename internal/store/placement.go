@@ -153,11 +153,7 @@ func (p *pass) load(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
 	b.Queue("SELECT pg_advisory_xact_lock(hashtextextended('tidewait.placer.' || $1, 0))", p.pool)
 	b.Queue(enqueueSQL, ids)
-	b.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&p.now) })
-	b.Queue(fleetSQL, p.pool).Query(func(rows pgx.Rows) (err error) {
-		p.fleet, err = p.store.scanFleet(rows, p.pool)
-		return err
-	})
+	p.store.queueFleet(b, p.pool, &p.now, func(nodes []capacity.Node) { p.fleet = nodes })
 	b.Queue(queueSQL, p.pool, expiring).Query(p.scanQueue)
 	b.Queue(settledSQL, ids).Query(p.scanSettled)
 	return exec(ctx, tx, b)

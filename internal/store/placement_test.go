@@ -281,11 +281,13 @@ SELECT phase_id, 2, run_id, node_id, 0, 0, 0, 1, now() FROM reservations`)
 	require.Equal(t, "reservations_one_per_phase", pg.ConstraintName)
 }
 
-// TestConcurrentPlacersNeverOverbook lets 32 placers place and finish phases on
-// 50 nodes, each through its own transaction, until 20,000 operations are done.
+// TestConcurrentPlacersNeverOverbook lets 32 placers of four engines place and
+// finish phases on 50 nodes, each through its own transaction, until 20,000
+// operations are done.
 func TestConcurrentPlacersNeverOverbook(t *testing.T) {
 	const placers, nodes, operations = 32, 50, 20_000
 	s, db := open(t, rules)
+	engines := []*store.Store{s, another(t, db, rules), another(t, db, rules), another(t, db, rules)}
 	for i := range nodes {
 		register(t, s, node(fmt.Sprintf("n%02d", i), 4096))
 	}
@@ -293,6 +295,7 @@ func TestConcurrentPlacersNeverOverbook(t *testing.T) {
 	var wg sync.WaitGroup
 	for w := range placers {
 		l := launch(t, s, draft(fmt.Sprintf("m%d", w), perPlacer/2+1, 700+int64(w)*60, time.Hour))
+		s := engines[w%len(engines)]
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(w), 1))
 			var held []int64
@@ -334,4 +337,37 @@ SELECT count(*) FROM nodes n JOIN (SELECT node_id, sum(cpu) cpu, sum(memory) mem
     WHERE released_at IS NULL GROUP BY node_id) r ON r.node_id = n.id
 WHERE r.cpu > n.cpu_total OR r.memory > n.memory_total OR r.slots > n.slots_total`), "over-bookings")
 	require.Greater(t, count(t, db, "SELECT count(*) FROM reservations"), operations/8)
+}
+
+// TestEveryEngineSeesTheFleetAsItIs changes the fleet through one engine and
+// asks another, which remembers the fleet from before.
+func TestEveryEngineSeesTheFleetAsItIs(t *testing.T) {
+	a, db := open(t, rules)
+	b := another(t, db, rules)
+	register(t, a, node("n1", 1024), node("n2", 1024))
+	phases := launch(t, a, draft("m", 6, 1000, time.Hour)).Phases
+	onNode := func(s *store.Store, i int) string {
+		t.Helper()
+		o := look(t, s, phases[i].ID, 1, ledger.WakeFirst)
+		if o.Placed == nil {
+			return string(o.Waiting.Code)
+		}
+		return o.Placed.NodeID
+	}
+
+	require.Equal(t, "n1", onNode(a, 0))
+	require.Equal(t, "n2", onNode(b, 1), "b sees what a placed")
+	finish(t, a, phases[0].ID)
+	require.Equal(t, "n1", onNode(b, 2), "b sees what a freed")
+	require.Equal(t, "capacity_memory", onNode(a, 3))
+	finish(t, b, phases[1].ID)
+	require.NoError(t, change(t, b, "n2", capacity.Cordoned))
+	require.Equal(t, "capacity_memory", onNode(a, 3), "a sees what b cordoned")
+	require.NoError(t, change(t, b, "n2", capacity.Retired))
+	register(t, b, node("n3", 1024))
+	require.Equal(t, "n3", onNode(a, 3), "a sees the node that b registered")
+	h := node("n1", 4096)
+	h.Backends = map[string]api.Backend{pool: {OK: false, Why: "broken"}}
+	register(t, b, h)
+	require.Equal(t, "capacity_memory", onNode(a, 4), "a sees that n1 offers the backend no more")
 }

@@ -32,6 +32,7 @@ type Store struct {
 	pool    *pgxpool.Pool
 	rules   Rules
 	started time.Time
+	fleets  fleets
 }
 
 // Open connects to the database at url with at most maxConns connections.

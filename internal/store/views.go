@@ -293,7 +293,7 @@ func (s *Store) scanNode(row pgx.CollectableRow) (api.Node, error) {
 	if err != nil {
 		return n, err
 	}
-	if judged := s.nodeState(capacity.NodeState(n.State), silence); string(judged) != n.State {
+	if judged := s.nodeState(capacity.NodeState(n.State), seconds(silence)); string(judged) != n.State {
 		n.State = string(judged)
 		n.StateReason = fmt.Sprintf("no heartbeat for %s", seconds(silence).Round(time.Second))
 		n.StateActor, n.StateSince = "", n.Heartbeat
