@@ -1,0 +1,236 @@
+// Command bench measures Tidewait's speed and memory, each figure beside a
+// reference that is measured in the same run, and prints one table a section.
+// It starts everything it needs and cleans up after itself. See README.md for
+// how to read the tables.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"tidewait/internal/devstack"
+)
+
+func main() {
+	devstack.MaybeRunNATS()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// section is one question and the table that answers it.
+type section struct {
+	name, title string
+	measure     func(context.Context, *bench) ([]line, error)
+}
+
+var sections = []section{
+	{"placements", "Placements, 1,000 nodes", placements},
+	{"phases", "Phases, end to end, no-op command on the process backend", phases},
+	{"history", "History events", history},
+	{"freed", "From freed capacity to the phase that waited for it", freed},
+	{"microvm", "A cold job in a microVM", coldJobs},
+	{"waiting", "The engine with 1,000 waiting phases", waitingPhases},
+}
+
+// bench is what sections share.
+type bench struct {
+	bin   string // directory of the product's programs
+	dir   string // of this run; removed at the end
+	quick bool
+	out   io.Writer // tables
+	note  io.Writer // progress
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	only := flags.String("only", "", "sections to measure, by name or number, separated by commas")
+	quick := flags.Bool("quick", false, "few repetitions and small counts: whether it works, not how fast")
+	bin := flags.String("bin", "", "directory with tidewait-worker, tidewait-guest and temporal (default: the repository's bin)")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	chosen, err := choose(*only)
+	if err != nil {
+		return err
+	}
+	b := &bench{bin: *bin, quick: *quick, out: os.Stdout, note: os.Stderr}
+	if err := b.findPrograms(); err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	if err := os.Chmod(b.dir, 0o755); err != nil { //nolint:gosec // Postgres's own user must pass through
+		return err
+	}
+	b.printMachine()
+	for _, s := range chosen {
+		if err := b.section(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// choose returns the sections that were asked for.
+func choose(only string) ([]section, error) {
+	if only == "" {
+		return sections, nil
+	}
+	var chosen []section
+	for word := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(sections, func(s section) bool { return s.name == word })
+		if n := strings.TrimSpace(word); i < 0 && len(n) == 1 && n[0] >= '1' && int(n[0]-'1') < len(sections) {
+			i = int(n[0] - '1')
+		}
+		if i < 0 {
+			return nil, fmt.Errorf("-only: there is no section %q; there are %s", word, sectionNames())
+		}
+		chosen = append(chosen, sections[i])
+	}
+	return chosen, nil
+}
+
+func sectionNames() string {
+	names := make([]string, len(sections))
+	for i, s := range sections {
+		names[i] = fmt.Sprintf("%d %s", i+1, s.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// findPrograms looks for the programs that make build and make deps leave.
+func (b *bench) findPrograms() error {
+	if b.bin == "" {
+		root, err := moduleRoot()
+		if err != nil {
+			return err
+		}
+		b.bin = filepath.Join(root, "bin")
+	}
+	for _, name := range []string{"tidewait-worker", "tidewait-guest", "temporal"} {
+		if _, err := os.Stat(filepath.Join(b.bin, name)); err != nil {
+			return fmt.Errorf("there is no %s in %s: run make deps build", name, b.bin)
+		}
+	}
+	return nil
+}
+
+func (b *bench) program(name string) string { return filepath.Join(b.bin, name) }
+
+// moduleRoot is the directory with go.mod, at or above the working directory.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("run it inside the repository, or name the programs' directory with -bin")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+func (b *bench) section(ctx context.Context, s section) error {
+	before := loadAverage()
+	began := time.Now()
+	lines, err := s.measure(ctx, b)
+	if err != nil {
+		return err
+	}
+	number := slices.IndexFunc(sections, func(other section) bool { return other.name == s.name }) + 1
+	fmt.Fprintf(b.out, "\n## %d. %s\n\nTook %s; load average %s before, %s after, on %d processors.\n\n",
+		number, s.title, time.Since(began).Round(time.Second), before, loadAverage(), runtime.NumCPU())
+	printTable(b.out, newTable(lines))
+	return nil
+}
+
+// say tells a person who watches what happens.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.note, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
+}
+
+// pick returns the usual count, or the small one of a quick run.
+func (b *bench) pick(usual, quick int) int {
+	if b.quick {
+		return quick
+	}
+	return usual
+}
+
+// repeat runs rounds: as many as asked for, and up to twice as many while wide
+// says that what was measured is too spread to be believed.
+func (b *bench) repeat(ctx context.Context, rounds int, round func(context.Context, int) error, wide func() bool) error {
+	for i := 0; i < rounds || (!b.quick && i < 2*rounds && wide()); i++ {
+		if err := round(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func loadAverage() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(data), " ")
+	return first
+}
+
+// printMachine says what was measured on what.
+func (b *bench) printMachine() {
+	fmt.Fprintf(b.out, "%s, %d processors, Linux %s; %s\n", cpuModel(), runtime.NumCPU(), kernelRelease(), runtime.Version())
+	for _, command := range [][]string{
+		{"postgres", "--version"},
+		{b.program("temporal"), "--version"},
+		{"qemu-system-x86_64", "--version"},
+		{"git", "--version"},
+	} {
+		out, err := exec.Command(command[0], command[1:]...).Output()
+		if first, _, _ := strings.Cut(string(out), "\n"); err == nil {
+			fmt.Fprintf(b.out, "%s\n", first)
+		}
+	}
+}
+
+func kernelRelease() string {
+	data, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func cpuModel() string {
+	data, _ := os.ReadFile("/proc/cpuinfo")
+	for text := range strings.Lines(string(data)) {
+		if name, value, ok := strings.Cut(text, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}

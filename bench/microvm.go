@@ -1,0 +1,223 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"tidewait/internal/vm"
+	"tidewait/internal/vm/host"
+	"tidewait/internal/vm/image"
+	"tidewait/internal/vm/qemu"
+)
+
+// coldJobs measures whole jobs in a microVM: boot, 1 MB in, a command that does
+// next to nothing, 1 MB out, destroy. The reference is QEMU with the very same
+// arguments, whose first user instruction ends the guest.
+func coldJobs(ctx context.Context, b *bench) ([]line, error) {
+	m, err := newMicroVM(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		bare  sample
+		whole []part
+		jobs  = map[string]sample{}
+	)
+	err = b.repeat(ctx, b.pick(10, 2), func(ctx context.Context, i int) error {
+		b.say("microvm: round %d", i+1)
+		took, err := m.bare(ctx)
+		if err != nil {
+			return err
+		}
+		bare = append(bare, milliseconds(took))
+		whole, err = m.job(ctx, fmt.Sprintf("job-%d", i))
+		for _, s := range whole {
+			jobs[s.name] = append(jobs[s.name], milliseconds(s.took))
+		}
+		return err
+	}, func() bool { return jobs["job"].per(bare).wide() })
+	lines := []line{{
+		measure: "job, " + m.accel, figure: jobs["job"], unit: " ms",
+		reference: "QEMU until the first user instruction", known: bare, aim: atMost(1.5),
+	}}
+	for _, s := range whole[min(1, len(whole)):] {
+		lines = append(lines, line{measure: "of that, " + s.name, figure: jobs[s.name], unit: " ms"})
+	}
+	return lines, err
+}
+
+// microVM is the state of the section.
+type microVM struct {
+	backend   *qemu.Backend
+	image     image.Image
+	input     []byte   // a tar stream of 1 MB
+	arguments []string // with which the backend started QEMU, program first
+	accel     string
+	initrd    string // with nothing but an init that ends the guest
+	disk      string
+}
+
+const (
+	jobBytes  = 1 << 20
+	jobDisk   = 64  // MiB
+	jobMemory = 512 // MiB
+)
+
+func newMicroVM(ctx context.Context, b *bench) (*microVM, error) {
+	b.say("microvm: building the image and booting once")
+	dir := filepath.Join(b.dir, "microvm")
+	img, err := image.Build(ctx, image.Options{Dir: filepath.Join(dir, "image"), Agent: b.program("tidewait-guest")})
+	if err != nil {
+		return nil, err
+	}
+	m := &microVM{image: img, initrd: filepath.Join(dir, "initrd"), disk: filepath.Join(dir, "disk")}
+	if m.input, err = archive(jobBytes); err != nil {
+		return nil, err
+	}
+	if m.backend, err = qemu.New(qemu.Options{Image: img, RunDir: filepath.Join(dir, "runs")}); err != nil {
+		return nil, err
+	}
+	if err := m.learn(ctx); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(m.initrd, poweringOff(), 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(m.disk, nil, 0o600); err != nil {
+		return nil, err
+	}
+	return m, os.Truncate(m.disk, jobDisk<<20)
+}
+
+func jobSpec(id string) vm.Spec {
+	return vm.Spec{RunID: id, CPUMilli: 1000, MemoryMiB: jobMemory, DiskMiB: jobDisk}
+}
+
+// learn boots a guest and reads QEMU's arguments from the running process.
+func (m *microVM) learn(ctx context.Context) error {
+	guest, err := m.backend.Create(ctx, jobSpec("first"))
+	if err != nil {
+		return err
+	}
+	m.accel = guest.Info().Accel
+	for _, pid := range childrenOf(os.Getpid()) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		words := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+		if err == nil && strings.Contains(filepath.Base(words[0]), "qemu-system") {
+			m.arguments = words
+		}
+	}
+	if m.arguments == nil {
+		err = errors.New("the backend booted a guest, but no child of this process is QEMU")
+	}
+	return errors.Join(err, m.backend.Destroy(ctx, "first"))
+}
+
+// bare runs QEMU as the backend does, on an initramfs whose init ends the guest.
+func (m *microVM) bare(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	files := make([]*os.File, 0, 4) // in the backend's order: kernel, initramfs, disk, agent
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	for _, name := range []string{m.image.Kernel, m.initrd, m.disk} {
+		f, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			return 0, err
+		}
+		files = append(files, f)
+	}
+	ours, theirs, err := host.SocketPair()
+	if err != nil {
+		return 0, err
+	}
+	defer ours.Close()
+	files = append(files, theirs)
+
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, m.arguments[0], m.arguments[1:]...)
+	cmd.Env, cmd.ExtraFiles = []string{}, files
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return 0, fmt.Errorf("QEMU on its own: %w: %s", err, said.String())
+	}
+	took := time.Since(began)
+	if strings.Contains(said.String(), "panic") {
+		return 0, fmt.Errorf("the guest without anything to do panicked: %s", said.String())
+	}
+	return took, nil
+}
+
+// part is a part of a job.
+type part struct {
+	name string
+	took time.Duration
+}
+
+// job runs a job and returns what it took, and what each of its steps did. The
+// command moves the file, so that there is something to collect.
+func (m *microVM) job(ctx context.Context, id string) (parts []part, err error) {
+	began := time.Now()
+	last := began
+	step := func(name string) {
+		now := time.Now()
+		parts = append(parts, part{name, now.Sub(last)})
+		last = now
+	}
+	guest, err := m.backend.Create(ctx, jobSpec(id))
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		err = errors.Join(err, m.backend.Destroy(context.WithoutCancel(ctx), id))
+		step("destroy")
+		parts = append([]part{{"job", last.Sub(began)}}, parts...)
+	}()
+	step("boot")
+	if _, err := guest.Inject(ctx, bytes.NewReader(m.input)); err != nil {
+		return nil, err
+	}
+	step("1 MB in")
+	exit, err := guest.Run(ctx, vm.Command{Argv: []string{"mv", "data", "moved"}}, nil)
+	if err != nil || exit != (vm.Exit{}) {
+		return nil, errors.Join(err, fmt.Errorf("the command ended with %+v", exit))
+	}
+	step("command")
+	result, err := guest.Collect(ctx, nil, vm.Limits{Files: 10, Bytes: 2 * jobBytes}, io.Discard)
+	if err == nil && result.Bytes != jobBytes {
+		err = fmt.Errorf("%d bytes came out instead of %d", result.Bytes, jobBytes)
+	}
+	step("1 MB out")
+	return parts, err
+}
+
+// archive is a tar stream with one file of n random bytes.
+func archive(n int) ([]byte, error) {
+	data := make([]byte, n)
+	if _, err := rand.Read(data); err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	if err := tw.WriteHeader(&tar.Header{Name: "data", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(n)}); err != nil {
+		return nil, err
+	}
+	if _, err := tw.Write(data); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), tw.Close()
+}
