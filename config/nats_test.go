@@ -51,7 +51,9 @@ func TestConnectNATSComesBack(t *testing.T) {
 	first.Shutdown()
 	first.WaitForShutdown()
 	startNATS(t, &server.Options{Port: port})
-	require.Eventually(t, conn.IsConnected, 10*time.Second, 10*time.Millisecond)
+	// Being connected is not enough: the end of the first server may not have
+	// been noticed yet.
+	require.Eventually(t, func() bool { return conn.Stats().Reconnects == 1 && conn.IsConnected() }, 10*time.Second, 10*time.Millisecond)
 	require.NoError(t, conn.FlushTimeout(5*time.Second))
 }
 
