@@ -166,7 +166,7 @@ gateway:
 	require.Equal(t, []string{"process"}, s.Node.Backends)
 	require.Equal(t, 1.5, s.Node.CPUs)
 	require.Equal(t, "8Gi", s.Node.Memory)
-	require.Equal(t, "", s.Node.Kernel, "an empty value sets nothing")
+	require.Empty(t, s.Node.Kernel, "an empty value sets nothing")
 	require.Equal(t, int64(5000000000), s.Node.ResultBytes)
 	require.Equal(t, []string{"/srv/git"}, s.Gateway.Roots)
 }
@@ -191,7 +191,7 @@ func TestEveryTypeFromTheEnvironment(t *testing.T) {
 	require.Equal(t, map[string]string{"Zone": "A", "b": "c=d"}, s.Node.Labels)
 	require.Equal(t, []string{"process", "microvm"}, s.Node.Backends)
 	require.Equal(t, 1.5, s.Node.CPUs)
-	require.Equal(t, "", s.Node.Kernel)
+	require.Empty(t, s.Node.Kernel)
 	require.Equal(t, "/opt/temporal", s.Dev.TemporalCLI)
 }
 

@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"errors"
 	"io/fs"
 	"strings"
 	"testing"
@@ -159,7 +158,7 @@ func TestUnreadableFiles(t *testing.T) {
 	inEmptyDir(t)
 	_, err := config.Load(config.Options{Env: []string{}, File: "missing.yaml"})
 	require.EqualError(t, err, "cannot read the settings file: open missing.yaml: no such file or directory")
-	require.True(t, errors.Is(err, fs.ErrNotExist))
+	require.ErrorIs(t, err, fs.ErrNotExist)
 
 	write(t, "broken.yaml", "fleet: [\n")
 	_, err = config.Load(config.Options{Env: []string{}, File: "broken.yaml"})

@@ -1,7 +1,6 @@
 package mission_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -30,7 +29,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		var invalid *mission.Invalid
-		require.True(t, errors.As(err, &invalid))
+		require.ErrorAs(t, err, &invalid)
 		require.NotEmpty(t, invalid.Findings)
 		require.NotEmpty(t, invalid.Error())
 		for _, finding := range invalid.Findings {

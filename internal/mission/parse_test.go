@@ -2,7 +2,6 @@ package mission_test
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -190,7 +189,7 @@ func TestFindingsAreTyped(t *testing.T) {
 	text := strings.Replace(smallest, "run: [echo, hello]", "run: [echo, hello]\n      resources: {memory: lots}", 1)
 	_, err := mission.Parse("dir/hello.yaml", []byte(text))
 	var invalid *mission.Invalid
-	require.True(t, errors.As(err, &invalid))
+	require.ErrorAs(t, err, &invalid)
 	require.Equal(t, []mission.Finding{{
 		File: "dir/hello.yaml", Line: 10, Column: 27,
 		Key:     "spec.phases[0].resources.memory",

@@ -3,6 +3,7 @@ package workspace_test
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,7 +24,7 @@ func contents(t testing.TB, stream []byte) map[string]string {
 	r := tar.NewReader(bytes.NewReader(stream))
 	for {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return found
 		}
 		require.NoError(t, err)
@@ -41,7 +42,7 @@ func TestArchive(t *testing.T) {
 		"README.md": "read me\n", "src/main.c": "int main;\n", "src/run.sh*": "#!/bin/sh\n", "link": "->../out of it",
 		".gitattributes": "secret export-ignore\n*.c export-subst\n", "secret": "kept\n", "empty": "", strings.Repeat("long/", 60) + "é": "x",
 	}
-	g, checkout := opened(t, content, workspace.Options{})
+	g, checkout := opened(t, content)
 	var first, second bytes.Buffer
 	manifest, err := g.Archive(t.Context(), "port", checkout.Base, &first)
 	require.NoError(t, err)
@@ -62,7 +63,7 @@ func TestArchive(t *testing.T) {
 	r := tar.NewReader(&first)
 	for {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
@@ -79,7 +80,7 @@ func TestArchive(t *testing.T) {
 
 // TestArchiveRoundTrip commits what was archived: nothing has changed.
 func TestArchiveRoundTrip(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	var stream bytes.Buffer
 	manifest, err := g.Archive(t.Context(), "port", checkout.Base, &stream)
 	require.NoError(t, err)
@@ -90,7 +91,7 @@ func TestArchiveRoundTrip(t *testing.T) {
 }
 
 func TestArchiveOfAnEmptyTree(t *testing.T) {
-	g, checkout := opened(t, files{}, workspace.Options{})
+	g, checkout := opened(t, files{})
 	var stream bytes.Buffer
 	manifest, err := g.Archive(t.Context(), "port", checkout.Base, &stream)
 	require.NoError(t, err)
@@ -112,7 +113,7 @@ func TestArchiveOfASubmoduleIsAnEmptyDirectory(t *testing.T) {
 }
 
 func TestArchiveRefusals(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	absent := strings.Repeat("0123456789", 4)
 	for name, c := range map[string]struct {
 		mission, commit string
@@ -156,7 +157,7 @@ type failingWriter struct{}
 func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestArchiveStopsWithItsReader(t *testing.T) {
-	g, checkout := opened(t, files{"big": strings.Repeat("0123456789abcdef", 1<<18)}, workspace.Options{})
+	g, checkout := opened(t, files{"big": strings.Repeat("0123456789abcdef", 1<<18)})
 	_, err := g.Archive(t.Context(), "port", checkout.Base, failingWriter{})
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 }

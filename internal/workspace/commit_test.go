@@ -21,7 +21,7 @@ import (
 )
 
 func TestCommitKeepsFilesModesLinksAndDeletions(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	results := tarOf(t,
 		dir("./"), dir("./out/"), file("./out/a.txt", "one\ntwo\n"),
 		tar.Header{Name: "out/run*", Mode: 0o755, Linkname: "#!/bin/sh\n"},
@@ -56,7 +56,7 @@ Tree-In: 4b825dc642cb6eb9a060e54bf8d69288fbee4904`, gitIn(t, dir, "log", "-1", "
 }
 
 func TestCommitReplacesDirectoriesAndFiles(t *testing.T) {
-	g, checkout := opened(t, files{"a/b": "1", "c": "2", "d": "->c", "e/f/g": "3"}, workspace.Options{})
+	g, checkout := opened(t, files{"a/b": "1", "c": "2", "d": "->c", "e/f/g": "3"})
 	results := tarOf(t, file("a", "file now\n"), file("c/x", "directory now\n"), file("d/y", "directory now\n"))
 	_, err := g.Commit(t.Context(), request(checkout.Base, "r1", results, "a/b", "c", "d", "e"))
 	require.NoError(t, err)
@@ -64,7 +64,7 @@ func TestCommitReplacesDirectoriesAndFiles(t *testing.T) {
 }
 
 func TestCommitOfNothingIsACommit(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	result, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t)))
 	require.NoError(t, err)
 	require.False(t, result.Changed)
@@ -80,7 +80,7 @@ func TestCommitOfNothingIsACommit(t *testing.T) {
 }
 
 func TestModeAloneIsAChange(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	result, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, tar.Header{Name: "README.md", Mode: 0o755, Linkname: "read me\n"})))
 	require.NoError(t, err)
 	require.True(t, result.Changed)
@@ -88,7 +88,7 @@ func TestModeAloneIsAChange(t *testing.T) {
 }
 
 func TestCommitIsIdempotentByRun(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	first, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "1"))))
 	require.NoError(t, err)
 
@@ -115,12 +115,12 @@ func (u unreadable) Read([]byte) (int, error) {
 }
 
 func TestCommitOfASupersededRun(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	first, err := g.Commit(t.Context(), request(checkout.Base, "r2", tarOf(t, file("a", "1"))))
 	require.NoError(t, err)
 	_, err = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "2"))))
 	var superseded *workspace.Superseded
-	require.True(t, errors.As(err, &superseded), "%v", err)
+	require.ErrorAs(t, err, &superseded)
 	require.Equal(t, workspace.Superseded{Branch: "tidewait/port/1", Run: "r1", Expected: checkout.Base, Actual: first.Commit}, *superseded)
 	require.Equal(t, fmt.Sprintf("run r1 was superseded: it started from commit %s, but branch tidewait/port/1 is at %s", checkout.Base[:12], first.Commit[:12]), err.Error())
 	require.Equal(t, first.Commit, head(t, g))
@@ -129,7 +129,7 @@ func TestCommitOfASupersededRun(t *testing.T) {
 // TestConcurrentCommits races runs for one branch: one wins, the others are
 // told so, and no commit is lost or doubled.
 func TestConcurrentCommits(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	const runs = 8
 	results, errs := make([]workspace.CommitResult, runs), make([]error, runs)
 	var wg sync.WaitGroup
@@ -159,7 +159,7 @@ func TestConcurrentCommits(t *testing.T) {
 
 // TestConcurrentRepeats commits one run many times at once: all get its commit.
 func TestConcurrentRepeats(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	const repeats = 6
 	results, errs := make([]workspace.CommitResult, repeats), make([]error, repeats)
 	var wg sync.WaitGroup
@@ -241,7 +241,7 @@ func TestHostileResults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, c.headers...)))
 			requireRefused(t, err, c.code, c.want)
-			requireUntouched(t, root, g, checkout)
+			requireUntouched(t, root, checkout)
 		})
 	}
 
@@ -262,7 +262,7 @@ func TestHostileResults(t *testing.T) {
 		r := request(checkout.Base, "r1", whole[:700])
 		_, err := g.Commit(t.Context(), r)
 		requireRefused(t, err, "results_damaged", "the results are not a whole tar stream")
-		requireUntouched(t, root, g, checkout)
+		requireUntouched(t, root, checkout)
 	})
 	t.Run("not a tar", func(t *testing.T) {
 		_, err := g.Commit(t.Context(), request(checkout.Base, "r1", bytes.Repeat([]byte("x"), 1024)))
@@ -273,7 +273,7 @@ func TestHostileResults(t *testing.T) {
 		r.SHA256 = strings.Repeat("0", 64)
 		_, err := g.Commit(t.Context(), r)
 		requireRefused(t, err, "results_damaged", "the results have the SHA-256 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef, not "+strings.Repeat("0", 64)+" as the node said")
-		requireUntouched(t, root, g, checkout)
+		requireUntouched(t, root, checkout)
 	})
 	t.Run("endless", func(t *testing.T) {
 		r := request(checkout.Base, "r1", nil)
@@ -298,7 +298,7 @@ type zeroes struct{}
 
 func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func requireUntouched(t *testing.T, root string, g *workspace.Gateway, checkout workspace.Checkout) {
+func requireUntouched(t *testing.T, root string, checkout workspace.Checkout) {
 	t.Helper()
 	left, err := os.ReadDir(filepath.Join(root, "scratch"))
 	require.NoError(t, err)
@@ -308,7 +308,7 @@ func requireUntouched(t *testing.T, root string, g *workspace.Gateway, checkout 
 }
 
 func TestCommitRefusals(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	for name, c := range map[string]struct {
 		change func(*workspace.CommitRequest)
 		code   workspace.Code
@@ -383,7 +383,7 @@ func TestCancelledCommitLeavesNothing(t *testing.T) {
 	r.Tar = io.TeeReader(r.Tar, writerFunc(func(p []byte) { cancel() }))
 	_, err = g.Commit(ctx, r)
 	require.ErrorIs(t, err, context.Canceled)
-	requireUntouched(t, root, g, checkout)
+	requireUntouched(t, root, checkout)
 
 	_, err = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "1"))))
 	require.NoError(t, err)
@@ -424,7 +424,7 @@ func TestCrashLeftovers(t *testing.T) {
 	for _, path := range left {
 		require.NoFileExists(t, path)
 	}
-	requireUntouched(t, root, g, checkout)
+	requireUntouched(t, root, checkout)
 
 	// A running gateway meets a dead lock too.
 	leave()
@@ -449,7 +449,7 @@ func TestScratchInUseIsKept(t *testing.T) {
 }
 
 func TestLogAndDiff(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	first, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "1\n2\n"), file("binary", "\x00\x01"))))
 	require.NoError(t, err)
 	r := request(first.Commit, "r2", tarOf(t, file("a", "1\n3\n")), "README.md")
@@ -495,7 +495,7 @@ index 1191247..2b2f2e1 100644
 }
 
 func TestDiffOfMuchIsCut(t *testing.T) {
-	g, checkout := opened(t, small, workspace.Options{})
+	g, checkout := opened(t, small)
 	_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", strings.Repeat("0123456789\n", 400_000)))))
 	require.NoError(t, err)
 	text, cut, err := g.Diff(t.Context(), "port", 1, "survey", 64<<10)
@@ -543,7 +543,7 @@ func BenchmarkCommit(b *testing.B) {
 		"nothing": func() []byte { return nil },
 	} {
 		b.Run(name, func(b *testing.B) {
-			g, checkout := opened(b, small, workspace.Options{})
+			g, checkout := opened(b, small)
 			parent, n := checkout.Base, 0
 			for b.Loop() {
 				b.StopTimer()

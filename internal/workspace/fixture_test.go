@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,9 +74,9 @@ func newGateway(t testing.TB, o workspace.Options) *workspace.Gateway {
 }
 
 // opened is a gateway with launch 1 of mission port, made from content.
-func opened(t testing.TB, content files, o workspace.Options) (*workspace.Gateway, workspace.Checkout) {
+func opened(t testing.TB, content files) (*workspace.Gateway, workspace.Checkout) {
 	t.Helper()
-	g := newGateway(t, o)
+	g := newGateway(t, workspace.Options{})
 	return g, openLaunch(t, g, repository(t, content), 1)
 }
 
@@ -144,7 +143,7 @@ func request(parent, run string, results []byte, deleted ...string) workspace.Co
 func requireRefused(t testing.TB, err error, code workspace.Code, message string) {
 	t.Helper()
 	var refused *workspace.Refused
-	require.True(t, errors.As(err, &refused), "%v", err)
+	require.ErrorAs(t, err, &refused)
 	require.Equal(t, message, refused.Message)
 	require.Equal(t, code, refused.Code)
 }

@@ -2,7 +2,6 @@ package workspace_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -245,6 +244,6 @@ func TestOpenOverHTTP(t *testing.T) {
 	requireRefused(t, err, "workspace_unreadable", "cannot fetch "+server.URL+"/private: could not read Username for '"+server.URL+"': terminal prompts disabled")
 	_, err = open(2, "/redirect")
 	var refused *workspace.Refused
-	require.True(t, errors.As(err, &refused))
+	require.ErrorAs(t, err, &refused)
 	require.Equal(t, workspace.Unreadable, refused.Code)
 }

@@ -42,7 +42,7 @@ func FuzzReceive(f *testing.F) {
 		files, err := receive(bytes.NewReader(stream), spool, limits, "")
 		if err != nil {
 			var refused *Refused
-			require.True(t, errors.As(err, &refused), "%v", err)
+			require.ErrorAs(t, err, &refused)
 			return
 		}
 		info, err := spool.Stat()
