@@ -104,9 +104,9 @@ func requireNATSMark(t *testing.T, s *devstack.Stack) {
 
 func requireTemporalMark(t *testing.T, s *devstack.Stack) {
 	t.Helper()
-	described, err := connectTemporal(t, s).DescribeWorkflowExecution(t.Context(), mark, "")
+	described, err := connectTemporal(t, s).DescribeWorkflow(t.Context(), mark, "")
 	require.NoError(t, err)
-	require.Equal(t, "Running", described.GetWorkflowExecutionInfo().GetStatus().String())
+	require.Equal(t, "Running", described.Status.String())
 }
 
 func connectPostgres(t *testing.T, s *devstack.Stack) *pgx.Conn {
@@ -488,7 +488,7 @@ func TestADirectoryThatKeepsPostgresOut(t *testing.T) {
 		devstacktest.Stop(t, s)
 		return
 	}
-	require.EqualError(t, err, "Postgres runs as user postgres, which cannot reach "+dir+"/postgres: "+private+
+	require.EqualError(t, err, "the user postgres, who runs Postgres, cannot reach "+dir+"/postgres: "+private+
 		" has mode 0700; choose another directory with data_dir, or run chmod o+x "+private)
 }
 

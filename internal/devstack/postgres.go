@@ -161,7 +161,7 @@ func (c *cluster) checkReachable() error {
 			return fmt.Errorf("cannot look at a directory above the stack's: %w", err)
 		}
 		if !mayEnter(info, c.user) {
-			return fmt.Errorf("Postgres runs as user %s, which cannot reach %s: %s has mode %04o; choose another directory with data_dir, or run chmod o+x %s",
+			return fmt.Errorf("the user %s, who runs Postgres, cannot reach %s: %s has mode %04o; choose another directory with data_dir, or run chmod o+x %s",
 				c.userName, c.data, dir, info.Mode().Perm(), dir)
 		}
 		if dir == filepath.Dir(dir) {

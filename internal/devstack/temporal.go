@@ -110,7 +110,7 @@ func temporalReady(ctx context.Context, address, uiURL string) error {
 	}
 	defer c.Close()
 	var notFound *serviceerror.NotFound
-	if _, err := c.DescribeWorkflowExecution(ctx, "devstack-is-ready", ""); !errors.As(err, &notFound) {
+	if _, err := c.DescribeWorkflow(ctx, "devstack-is-ready", ""); !errors.As(err, &notFound) {
 		return fmt.Errorf("the history service is not ready: %w", err)
 	}
 	if uiURL == "" {
