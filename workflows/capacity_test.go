@@ -3,6 +3,7 @@ package workflows_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,10 +20,14 @@ import (
 )
 
 // refuse makes the placer refuse a phase for want of CPUs until, on a retry,
-// answer gives something else. It is asked with the number of the retry, from 1.
+// answer gives something else. It is asked with the number of the retry, from 1,
+// and never twice at once: a retry that was interrupted may still be in its try.
 func (e *env) refuse(answer func(retry int, in workflows.PlaceInput) *ledger.Outcome) {
+	var mu sync.Mutex
 	retries := 0
 	e.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+		mu.Lock()
+		defer mu.Unlock()
 		left := since.Add(boundAfter).Sub(e.Now())
 		if !in.Retrying {
 			return refusedFor(capacity.CodeCPU, left), nil
@@ -36,6 +41,19 @@ func (e *env) refuse(answer func(retry int, in workflows.PlaceInput) *ledger.Out
 }
 
 func never(int, workflows.PlaceInput) *ledger.Outcome { return nil }
+
+// elapsed is the virtual time since the phase was first refused, in whole seconds.
+func (e *env) elapsed() time.Duration { return e.Now().Sub(since).Truncate(time.Second) }
+
+// expires makes every last look end the phase, and lists when there was one.
+func (e *env) expires() *[]time.Duration {
+	var looks []time.Duration
+	e.expire = func(context.Context, workflows.ExpireInput) (ledger.Outcome, error) {
+		looks = append(looks, e.elapsed())
+		return ledger.Outcome{Ended: &waitExceeded}, nil
+	}
+	return &looks
+}
 
 func TestARefusedPhaseIsPlacedByItsRetry(t *testing.T) {
 	e := newEnv(t)
@@ -81,16 +99,14 @@ func TestAPhaseThatWaitsForTwoHoursFails(t *testing.T) {
 	e := newEnv(t)
 	e.upserts(waitAttrs("capacity_cpu"), noWait())
 	e.refuse(never)
-	e.expire = func(context.Context, workflows.ExpireInput) (ledger.Outcome, error) {
-		require.Equal(t, since.Add(2*time.Hour), e.Now().UTC().Truncate(time.Second))
-		return ledger.Outcome{Ended: &waitExceeded}, nil
-	}
+	looks := e.expires()
 
 	require.Equal(t, waitExceeded, e.endedPhase(phaseInput()))
 
 	require.Equal(t, []workflows.ExpireInput{{PhaseID: 7, Attempt: 1, Pool: "microvm"}}, inputs[workflows.ExpireInput](e.fakes))
 	require.InDelta(t, 721, len(inputs[workflows.PlaceInput](e.fakes)), 1)
-	require.Equal(t, []string{"place-phase", "expire-phase"}, e.names(), "what the last look wrote is not written again")
+	require.Empty(t, inputs[workflows.FinishPhaseInput](e.fakes), "what the last look wrote is not written again")
+	require.Equal(t, []time.Duration{2 * time.Hour}, *looks)
 }
 
 func TestTheLastLookMayStillPlaceThePhase(t *testing.T) {
@@ -113,7 +129,7 @@ func TestABoundThatTheDatabaseHasNotReachedGetsATimerOfItsLength(t *testing.T) {
 	e.refuse(never)
 	var looks []time.Duration
 	e.expire = func(context.Context, workflows.ExpireInput) (ledger.Outcome, error) {
-		looks = append(looks, e.Now().Sub(since).Truncate(time.Second))
+		looks = append(looks, e.elapsed())
 		if len(looks) == 1 {
 			return refusedFor(capacity.CodeCPU, 90*time.Second), nil
 		}
@@ -138,16 +154,14 @@ func TestASignalLooksAtOnceAndNeverMovesTheBound(t *testing.T) {
 			e.upserts(waitAttrs("capacity_cpu"), noWait())
 			e.refuse(never)
 			retries := e.retries()
-			e.expire = func(context.Context, workflows.ExpireInput) (ledger.Outcome, error) {
-				require.Equal(t, 2*time.Hour, e.Now().Sub(since).Truncate(time.Second))
-				return ledger.Outcome{Ended: &waitExceeded}, nil
-			}
+			looks := e.expires()
 			for _, after := range []time.Duration{5 * time.Minute, time.Hour} {
 				e.RegisterDelayedCallback(func() { e.SignalWorkflow(c.signal, api.Nudge{Actor: "ann"}) }, after+3*time.Second)
 			}
 
 			require.Equal(t, waitExceeded, e.endedPhase(phaseInput()))
 
+			require.Equal(t, []time.Duration{2 * time.Hour}, *looks)
 			require.Equal(t, []retry{
 				{0, ledger.WakeTimer}, {5*time.Minute + 3*time.Second, c.wake}, {time.Hour + 3*time.Second, c.wake},
 			}, *retries)
@@ -169,7 +183,7 @@ func (e *env) retries() *[]retry {
 		if info.ActivityType.Name != workflows.ActivityPlace || info.Attempt > 1 || args.Get(&in) != nil || !in.Retrying {
 			return
 		}
-		begun = append(begun, retry{e.Now().Sub(since).Truncate(time.Second), in.Wake})
+		begun = append(begun, retry{e.elapsed(), in.Wake})
 	})
 	return &begun
 }
@@ -189,7 +203,7 @@ func TestASignalFindsThePhasePlaced(t *testing.T) {
 	_, err := e.phase(phaseInput())
 
 	require.NoError(t, err)
-	require.Equal(t, 33*time.Second, e.Now().Sub(since).Truncate(time.Second))
+	require.Equal(t, 33*time.Second, e.elapsed())
 }
 
 func TestABurstOfNudgesCostsOneLook(t *testing.T) {
@@ -211,27 +225,26 @@ func TestABurstOfNudgesCostsOneLook(t *testing.T) {
 func TestAnotherCodeIsShownAndLeavesTheBound(t *testing.T) {
 	e := newEnv(t)
 	e.upserts(waitAttrs("capacity_cpu"), waitAttrs("behind_in_queue"), noWait())
+	var shown string
 	e.refuse(func(_ int, in workflows.PlaceInput) *ledger.Outcome {
-		if in.LastCode == capacity.CodeCPU && e.Now().Sub(since) >= 30*time.Minute {
+		if in.LastCode == capacity.CodeBehindInQueue && shown == "" {
+			shown = e.details()
+		}
+		if in.LastCode == capacity.CodeCPU && e.elapsed() >= 30*time.Minute {
 			o := refusedFor(capacity.CodeBehindInQueue, 90*time.Minute)
 			return &o
 		}
 		return nil
 	})
-	timers := 0
-	e.SetOnTimerScheduledListener(func(_ string, d time.Duration) {
-		timers++
-		require.Equal(t, 2*time.Hour, d)
-	})
-	e.expire = func(context.Context, workflows.ExpireInput) (ledger.Outcome, error) {
-		require.Equal(t, 2*time.Hour, e.Now().Sub(since).Truncate(time.Second))
-		require.Contains(t, e.details(), "**waiting for capacity** (`behind_in_queue`)")
-		return ledger.Outcome{Ended: &waitExceeded}, nil
-	}
+	var timers []time.Duration
+	e.SetOnTimerScheduledListener(func(_ string, d time.Duration) { timers = append(timers, d) })
+	looks := e.expires()
 
 	require.Equal(t, waitExceeded, e.endedPhase(phaseInput()))
 
-	require.Equal(t, 1, timers)
+	require.Equal(t, []time.Duration{2 * time.Hour}, timers)
+	require.Equal(t, []time.Duration{2 * time.Hour}, *looks)
+	require.Contains(t, shown, "**waiting for capacity** (`behind_in_queue`)")
 	places := inputs[workflows.PlaceInput](e.fakes)
 	require.Equal(t, capacity.CodeBehindInQueue, places[len(places)-1].LastCode)
 }
@@ -254,7 +267,7 @@ func TestAWaitingPhaseIsCancelled(t *testing.T) {
 
 			want := ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: c.sentence}
 			require.Equal(t, want, ended)
-			require.Equal(t, 33*time.Minute, e.Now().Sub(since).Truncate(time.Second))
+			require.Equal(t, 33*time.Minute, e.elapsed())
 			require.Equal(t, []workflows.FinishPhaseInput{{
 				PhaseID: 7, End: want, Run: ledger.RunEnd{Status: "cancelled", FailureCode: "cancelled", Failure: c.sentence},
 			}}, inputs[workflows.FinishPhaseInput](e.fakes))
@@ -264,15 +277,14 @@ func TestAWaitingPhaseIsCancelled(t *testing.T) {
 
 func TestAPlacerThatDoesNotAnswerIsWaitedForInTheOpen(t *testing.T) {
 	e := newEnv(t)
-	var unavailableSince time.Time
+	var recovered time.Duration
+	var shown string
 	e.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
 		switch {
 		case e.Now().Sub(since) < 5*time.Minute:
 			return ledger.Outcome{}, errors.New("the database does not answer")
 		case in.LastCode == capacity.CodePlacerUnavailable:
-			require.Contains(t, e.details(), "**waiting for capacity** (`placer_unavailable`)\n\n- **why:** the placer does not answer: the database does not answer\n")
-			require.Contains(t, e.details(), "- **fails by itself:** never\n")
-			unavailableSince = e.Now()
+			recovered, shown = e.elapsed(), e.details()
 			return refusedFor(capacity.CodeCPU, boundAfter), nil
 		}
 		return placedOn("node-a", 1), nil
@@ -281,7 +293,9 @@ func TestAPlacerThatDoesNotAnswerIsWaitedForInTheOpen(t *testing.T) {
 	_, err := e.phase(phaseInput())
 
 	require.NoError(t, err)
-	require.InDelta(t, 5*time.Minute, unavailableSince.Sub(since), float64(15*time.Second))
+	require.InDelta(t, 5*time.Minute, recovered, float64(15*time.Second))
+	require.Contains(t, shown, "**waiting for capacity** (`placer_unavailable`)\n\n- **why:** the placer does not answer: the database does not answer\n")
+	require.Contains(t, shown, "- **fails by itself:** never\n")
 }
 
 func TestAPhaseThatTheDatabaseDoesNotKnowFailsAtOnce(t *testing.T) {
@@ -320,14 +334,12 @@ func TestContinuingAsNewKeepsTheWait(t *testing.T) {
 	second.SetStartTime(since.Add(90 * time.Minute))
 	second.upserts(waitAttrs("capacity_cpu"), noWait())
 	second.refuse(never)
-	second.expire = func(_ context.Context, in workflows.ExpireInput) (ledger.Outcome, error) {
-		require.Equal(t, 2, in.Attempt)
-		require.Equal(t, 2*time.Hour, second.Now().Sub(since).Truncate(time.Second))
-		return ledger.Outcome{Ended: &waitExceeded}, nil
-	}
+	looks := second.expires()
 
 	require.Equal(t, waitExceeded, second.endedPhase(next))
 
+	require.Equal(t, []time.Duration{2 * time.Hour}, *looks)
+	require.Equal(t, []workflows.ExpireInput{{PhaseID: 7, Attempt: 2, Pool: "microvm"}}, inputs[workflows.ExpireInput](second.fakes))
 	require.Equal(t, workflows.PlaceInput{
 		PhaseID: 7, Attempt: 2, Pool: "microvm", Wake: ledger.WakeTimer, Retrying: true, LastCode: "capacity_cpu",
 	}, inputs[workflows.PlaceInput](second.fakes)[0], "the new run looks at once")

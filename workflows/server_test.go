@@ -2,7 +2,6 @@ package workflows_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	temporallog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
@@ -40,7 +40,7 @@ type server struct {
 func startServer(t testing.TB) server {
 	t.Helper()
 	stack := devstacktest.Start(t, devstack.Temporal)
-	c, err := client.DialContext(t.Context(), client.Options{HostPort: stack.TemporalAddress, Namespace: devstack.Namespace, Logger: quiet})
+	c, err := client.DialContext(t.Context(), client.Options{HostPort: stack.TemporalAddress, Namespace: devstack.Namespace, Identity: "tidewait-test", Logger: quiet})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	_, err = provision.SearchAttributes(t.Context(), c, devstack.Namespace)
@@ -52,12 +52,26 @@ func startServer(t testing.TB) server {
 	return server{t, c}
 }
 
+// in is the server for one part of a test: a client like the other, that
+// fails that part. Workflows which are still open at its end are terminated.
+func (s server) in(t *testing.T) server {
+	s.t = t
+	t.Cleanup(func() {
+		for _, id := range []string{missionID, surveyID, reportID} {
+			_ = s.TerminateWorkflow(context.Background(), id, "", "the test has ended") // most have closed
+		}
+	})
+	return s
+}
+
 // serve polls the engine's queue, and those of one node and one gateway, until
 // the test ends.
 func (s server) serve(f *fakes) {
 	s.t.Helper()
 	for _, queue := range []string{workflows.TaskQueue, workflows.NodeQueue("node-a"), workflows.GatewayQueue("gw-1")} {
-		w := worker.New(s.Client, queue, worker.Options{DisableRegistrationAliasing: true})
+		w := worker.New(s.Client, queue, worker.Options{
+			DisableRegistrationAliasing: true, MaxHeartbeatThrottleInterval: 100 * time.Millisecond,
+		})
 		w.RegisterWorkflowWithOptions(workflows.Mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
 		w.RegisterWorkflowWithOptions(workflows.Phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
 		f.Register(w)
@@ -140,16 +154,38 @@ func eventually(t testing.TB, condition func() bool, format string, args ...any)
 	require.Eventually(t, condition, 30*time.Second, 20*time.Millisecond, fmt.Sprintf(format, args...))
 }
 
-// gate is a door that activities wait at until a test opens it.
-type gate chan struct{}
+// gate is a door that runs wait at, sending heartbeats, until a test opens it.
+type gate struct {
+	arrived chan string // run ids
+	opened  chan struct{}
+}
 
-func (g gate) open() { close(g) }
+func newGate() gate { return gate{make(chan string, 100), make(chan struct{})} }
 
-func (g gate) wait(ctx context.Context) error {
+func (g gate) run(ctx context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+	g.arrived <- in.Machine.RunID
+	beat := time.NewTicker(100 * time.Millisecond)
+	defer beat.Stop()
+	for {
+		select {
+		case <-g.opened:
+			return ran(), nil
+		case <-ctx.Done():
+			return workflows.ExecuteRunResult{}, ctx.Err()
+		case <-beat.C:
+			activity.RecordHeartbeat(ctx)
+		}
+	}
+}
+
+// await returns the run that arrived next.
+func (g gate) await(t testing.TB) string {
+	t.Helper()
 	select {
-	case <-g:
-		return nil
-	case <-ctx.Done():
-		return errors.New("the test did not open the gate: " + ctx.Err().Error())
+	case run := <-g.arrived:
+		return run
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "no run came to the gate")
+		return ""
 	}
 }

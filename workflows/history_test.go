@@ -1,0 +1,197 @@
+package workflows_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"tidewait/internal/api"
+	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
+	"tidewait/workflows"
+)
+
+// Events that a workflow may cost; Temporal keeps them all, and slows down with
+// their number.
+const (
+	happyPhaseEvents = 60
+	quietWaitEvents  = 30
+	eventsPerNudge   = 12
+	nudgesInStorm    = 200
+)
+
+func TestHistoryBudgets(t *testing.T) {
+	s := startServer(t)
+
+	t.Run("a happy phase", func(t *testing.T) {
+		s := s.in(t)
+		s.serve(newFakes())
+
+		run := s.startPhase(phaseInput())
+		require.NoError(t, run.Get(t.Context(), nil))
+
+		events := len(s.history(surveyID, run.GetRunID()))
+		t.Logf("%d events", events)
+		require.LessOrEqual(t, events, happyPhaseEvents)
+	})
+
+	t.Run("a wait without wakes", func(t *testing.T) {
+		s := s.in(t)
+		f := newFakes()
+		var tries atomic.Int64
+		f.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+			if !in.Retrying {
+				return refusedFor(capacity.CodeCPU, 6*time.Second), nil
+			}
+			tries.Add(1)
+			return ledger.Outcome{}, stillRefused(waiting(in.LastCode, time.Second))
+		}
+		s.serve(f)
+
+		run := s.startPhase(eager(phaseInput()))
+		require.Equal(t, waitExceeded, endedIn(t, run.Get(t.Context(), nil)))
+
+		history := s.history(surveyID, run.GetRunID())
+		t.Logf("%d events, %d tries", len(history), tries.Load())
+		require.LessOrEqual(t, len(history), quietWaitEvents)
+		require.GreaterOrEqual(t, tries.Load(), int64(4))
+		require.Equal(t, 3, count(history, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED), "first look, retry, last look")
+	})
+
+	t.Run("a nudge", func(t *testing.T) {
+		s := s.in(t)
+		f := newFakes()
+		looks := make(chan ledger.Wake, 100)
+		f.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+			looks <- in.Wake
+			if !in.Retrying {
+				return refusedFor(capacity.CodeCPU, boundAfter), nil
+			}
+			return ledger.Outcome{}, stillRefused(waiting(in.LastCode, boundAfter))
+		}
+		s.serve(f)
+		in := phaseInput()
+		in.Fleet.RetryInterval = time.Hour
+		s.startPhase(in)
+		require.Equal(t, ledger.WakeFirst, next(t, looks))
+		require.Equal(t, ledger.WakeTimer, next(t, looks))
+		before := s.settled(surveyID)
+
+		const nudges = 10
+		for range nudges {
+			require.NoError(t, s.SignalWorkflow(t.Context(), surveyID, "", api.SignalNudge, api.Nudge{Actor: "ann"}))
+			require.Equal(t, ledger.WakeNudge, next(t, looks))
+			s.settled(surveyID)
+		}
+
+		cost := s.settled(surveyID) - before
+		t.Logf("%d events for %d nudges", cost, nudges)
+		require.LessOrEqual(t, cost, nudges*eventsPerNudge)
+	})
+
+	t.Run("a storm of nudges loses nothing", func(t *testing.T) {
+		s := s.in(t)
+		f := newFakes()
+		var free atomic.Bool
+		waits := make(chan struct{})
+		var once sync.Once
+		f.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+			switch {
+			case !in.Retrying:
+				return refusedFor(capacity.CodeCPU, boundAfter), nil
+			case free.Load():
+				return placedOn("node-a", in.Attempt), nil
+			}
+			once.Do(func() { close(waits) })
+			return ledger.Outcome{}, stillRefused(waiting(in.LastCode, boundAfter))
+		}
+		s.serve(f)
+		in := phaseInput()
+		in.Fleet.RetryInterval = time.Hour // only a nudge can find the room
+		run := s.startPhase(in)
+		<-waits
+
+		var storm sync.WaitGroup
+		for range nudgesInStorm - 1 {
+			storm.Go(func() {
+				if err := s.SignalWorkflow(t.Context(), surveyID, "", api.SignalNudge, api.Nudge{Actor: "ann"}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		storm.Wait()
+		free.Store(true)
+		require.NoError(t, s.SignalWorkflow(t.Context(), surveyID, "", api.SignalNudge, api.Nudge{Actor: "ann"}))
+		require.NoError(t, run.Get(t.Context(), nil))
+
+		history := s.history(surveyID, run.GetRunID())
+		t.Logf("%d events for %d nudges", len(history), nudgesInStorm)
+		require.Equal(t, nudgesInStorm, count(history, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED))
+		require.LessOrEqual(t, len(history), happyPhaseEvents+nudgesInStorm*eventsPerNudge)
+	})
+
+	t.Run("attempts that ran out are not the bound", func(t *testing.T) {
+		s := s.in(t)
+		f := newFakes()
+		var issued atomic.Int64
+		f.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+			w := waiting(capacity.CodeCPU, time.Nanosecond) // two attempts
+			w.Bound = time.Time{}
+			switch {
+			case !in.Retrying:
+				return ledger.Outcome{Waiting: &w}, nil
+			case issued.Add(1) > 3:
+				return placedOn("node-a", in.Attempt), nil
+			}
+			return ledger.Outcome{}, stillRefused(w)
+		}
+		s.serve(f)
+
+		run := s.startPhase(eager(phaseInput()))
+		require.NoError(t, run.Get(t.Context(), nil))
+
+		var states []enumspb.RetryState
+		for _, e := range s.history(surveyID, run.GetRunID()) {
+			if failed := e.GetActivityTaskFailedEventAttributes(); failed != nil {
+				states = append(states, failed.GetRetryState())
+			}
+		}
+		require.Equal(t, []enumspb.RetryState{enumspb.RETRY_STATE_MAXIMUM_ATTEMPTS_REACHED}, states)
+	})
+}
+
+// eager looks again as often as a server can.
+func eager(in workflows.PhaseInput) workflows.PhaseInput {
+	in.Fleet.RetryInterval = time.Second
+	return in
+}
+
+func next[T any](t testing.TB, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "nothing came")
+		panic("unreachable")
+	}
+}
+
+// settled returns how many events an open workflow has once nothing more is to
+// be decided.
+func (s server) settled(id string) int {
+	s.t.Helper()
+	events := 0
+	eventually(s.t, func() bool {
+		history := s.history(id, "")
+		events = len(history)
+		return history[events-1].GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED ||
+			count(history, enumspb.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED) == count(history, enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
+	}, "workflow %s does not come to rest", id)
+	return events
+}
