@@ -40,6 +40,14 @@ func (c counters) without(idle counters, idleFor, took time.Duration) counters {
 	}
 }
 
+// each is the share of one of n.
+func (c counters) each(n int) counters {
+	return counters{
+		transactions: c.transactions / float64(n), writes: c.writes / float64(n),
+		persistence: c.persistence / float64(n), at: c.at,
+	}
+}
+
 // counting reads counters. Its connection is to another database, so that it
 // does not count itself.
 type counting struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,8 +22,8 @@ const (
 
 // freed measures the time from a reservation's release to the placement of the
 // phase that waited for it, and to its command, by one machine's clock. Each
-// mission holds the node until it is cancelled, and waits while the one before
-// it does.
+// mission holds the node until its sleep is ended, and waits while the one
+// before it does.
 func freed(ctx context.Context, b *bench) (lines []line, err error) {
 	err = b.with(ctx, "freed", smallNode, nil, func(ctx context.Context, p *product) error {
 		m := &handovers{bench: b, product: p}
@@ -56,8 +57,9 @@ type handovers struct {
 	placed, running sample // milliseconds after the release
 }
 
-// holding tells when it began, by the host's clock, and holds the node.
-const holding = "date +%s%N; exec sleep 3600"
+// holding tells when it began, by the host's clock, and holds the node until its
+// sleep is ended; then it succeeds.
+const holding = "date +%s%N; sleep 3600; true"
 
 func (m *handovers) measure(ctx context.Context, n int) error {
 	begun := make(chan *nats.Msg, n+1)
@@ -80,7 +82,7 @@ func (m *handovers) measure(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	return m.product.cancelPhase(ctx, holderName(n), "p1")
+	return m.endHolder(ctx)
 }
 
 func holderName(i int) string { return fmt.Sprintf("h%d", i) }
@@ -103,7 +105,7 @@ func (m *handovers) handover(ctx context.Context, i int, begun <-chan *nats.Msg)
 	if err != nil {
 		return err
 	}
-	if err := m.product.cancelPhase(ctx, from, "p1"); err != nil {
+	if err := m.endHolder(ctx); err != nil {
 		return err
 	}
 	start, err := startOf(ctx, begun, to)
@@ -122,6 +124,17 @@ WHERE f.name = $1 AND t.name = $2`, from, to).Scan(&released, &placed)
 	m.placed = append(m.placed, milliseconds(placed.Sub(released)))
 	m.running = append(m.running, milliseconds(start.Sub(released)))
 	return nil
+}
+
+// endHolder ends the sleep that holds the node.
+func (m *handovers) endHolder(ctx context.Context) error {
+	return until(ctx, "the holder sleeps and can be woken", func(context.Context) (bool, error) {
+		pid := descendant(m.product.node.PID(), "sleep")
+		if pid == 0 {
+			return false, nil
+		}
+		return true, syscall.Kill(pid, syscall.SIGTERM)
+	})
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }

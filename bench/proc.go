@@ -45,7 +45,24 @@ func memoryOf(status, key string) float64 {
 	return 0
 }
 
+// processorTime is the processor time of a process and of its children, those
+// that ended included.
 func processorTime(pid int) (time.Duration, error) {
+	total, err := ownProcessorTime(pid)
+	if err != nil {
+		return 0, err
+	}
+	for _, child := range childrenOf(pid) {
+		// A child that has just ended is counted by its parent.
+		if t, err := processorTime(child); err == nil {
+			total += t
+		}
+	}
+	return total, nil
+}
+
+// ownProcessorTime leaves out the children that run.
+func ownProcessorTime(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
@@ -53,12 +70,6 @@ func processorTime(pid int) (time.Duration, error) {
 	total, err := ticksOf(string(stat))
 	if err != nil {
 		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
-	}
-	for _, child := range childrenOf(pid) {
-		// A child that has just ended is counted by its parent.
-		if t, err := processorTime(child); err == nil {
-			total += t
-		}
 	}
 	return total, nil
 }
@@ -100,4 +111,18 @@ func childrenOf(pid int) []int {
 		}
 	}
 	return children
+}
+
+// descendant returns a process below pid that runs a program of that name, or 0.
+func descendant(pid int, program string) int {
+	for _, child := range childrenOf(pid) {
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child))
+		if strings.TrimSpace(string(name)) == program {
+			return child
+		}
+		if found := descendant(child, program); found != 0 {
+			return found
+		}
+	}
+	return 0
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,4 +32,22 @@ func TestUsageOfThisProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, u.resident, 1.0)
 	require.GreaterOrEqual(t, u.peak, u.resident)
+}
+
+func TestDescendant(t *testing.T) {
+	shell := exec.Command("sh", "-c", "echo begun; sleep 60; true")
+	out, err := shell.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, shell.Start())
+	_, err = out.Read(make([]byte, 8))
+	require.NoError(t, err)
+
+	var sleep int
+	require.Eventually(t, func() bool {
+		sleep = descendant(os.Getpid(), "sleep")
+		return sleep != 0
+	}, 10*time.Second, time.Millisecond)
+	require.Zero(t, descendant(os.Getpid(), "no-such-program"))
+	require.NoError(t, syscall.Kill(sleep, syscall.SIGTERM))
+	require.NoError(t, shell.Wait(), "the shell goes on when its sleep is ended")
 }

@@ -36,6 +36,8 @@ type product struct {
 	temporal client.Client
 	nats     *nats.Conn
 	engine   *local.Worker
+	gateway  *local.Worker
+	node     *local.Worker
 	bundle   workspace.Bundle // of the workspace that every mission starts from
 }
 
@@ -70,10 +72,10 @@ func (p *product) begin(ctx context.Context, dir string, node []string) error {
 	if p.engine, err = p.StartWorker(ctx, "engine", []string{"engine"}); err != nil {
 		return err
 	}
-	if _, err = p.StartWorker(ctx, "gateway", []string{"gateway"}, "TIDEWAIT_GATEWAY_ID=gateway"); err != nil {
+	if p.gateway, err = p.StartWorker(ctx, "gateway", []string{"gateway"}, "TIDEWAIT_GATEWAY_ID=gateway"); err != nil {
 		return err
 	}
-	if _, err = p.StartNode(ctx, "node", append([]string{"TIDEWAIT_NODE_BACKENDS=process"}, node...)...); err != nil {
+	if p.node, err = p.StartNode(ctx, "node", append([]string{"TIDEWAIT_NODE_BACKENDS=process"}, node...)...); err != nil {
 		return err
 	}
 	if p.db, err = pgx.Connect(ctx, p.Stack.PostgresURL); err != nil {
@@ -155,7 +157,7 @@ func document(name string, phases int, script string) ([]byte, error) {
 	text := fmt.Sprintf("apiVersion: tidewait/v1\nkind: Mission\nmetadata: {name: %s}\nspec:\n"+
 		"  backend: process\n  workspace: {path: /workspace}\n  phases:\n", name)
 	for i := range phases {
-		text += fmt.Sprintf("    - {name: p%d, resources: {cpus: 1, memory: 64Mi, disk: 64Mi}, run: [sh, -c, %q]}\n", i+1, script)
+		text += fmt.Sprintf("    - {name: p%d, resources: {cpus: 1, memory: 128Mi, disk: 64Mi}, run: [sh, -c, %q]}\n", i+1, script)
 	}
 	m, err := mission.Parse(name+".yaml", []byte(text))
 	if err != nil {

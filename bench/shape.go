@@ -73,16 +73,23 @@ func queueOf(e *historypb.HistoryEvent) string {
 	return onEngine
 }
 
-// activities counts the activities of steps, by kind.
-func activities(steps []step) map[string]int {
-	n := map[string]int{}
+// queues lists the queues of the activities of steps, in order.
+func queues(steps []step) []string {
+	var all []string
 	for _, s := range steps {
 		if s.Queue != "" {
-			n[s.Queue]++
+			all = append(all, s.Queue)
 		}
-		for kind, more := range activities(s.Child) {
-			n[kind] += more
-		}
+		all = append(all, queues(s.Child)...)
+	}
+	return all
+}
+
+// activities counts the activities of steps, by queue.
+func activities(steps []step) map[string]int {
+	n := map[string]int{}
+	for _, queue := range queues(steps) {
+		n[queue]++
 	}
 	return n
 }
