@@ -95,7 +95,7 @@ func (c *Conn) Close() error { return c.stream.Close() }
 // Decode reads the payload of a control frame into v.
 func Decode(kind Kind, payload []byte, v any) error {
 	if err := json.Unmarshal(payload, v); err != nil {
-		return fmt.Errorf("%w: %s: %v", ErrProtocol, kind, err)
+		return fmt.Errorf("%w: %s: %w", ErrProtocol, kind, err)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type tarChunks struct {
 func (c *tarChunks) Read(p []byte) (int, error) {
 	for !c.ended && c.err == nil && len(c.payload) == 0 {
 		c.kind, c.payload, c.err = c.conn.Read()
-		if c.err == io.EOF {
+		if errors.Is(c.err, io.EOF) {
 			c.err = errConnectionEnded
 		}
 		c.ended = c.err == nil && c.kind != KindTar

@@ -52,7 +52,7 @@ func (s *Session) Close() error { return s.conn.Close() }
 func (s *Session) Init(ctx context.Context, runID string) error {
 	defer s.closeWith(ctx)()
 	entropy := make([]byte, 64)
-	rand.Read(entropy) //nolint:errcheck // documented to never fail
+	rand.Read(entropy) // documented to never fail
 	err := s.conn.WriteJSON(KindInit, Init{RunID: runID, WallTime: time.Now(), Entropy: entropy})
 	if err != nil {
 		return s.lost(ctx, "greeting the guest agent", err)
@@ -239,7 +239,7 @@ func (s *Session) Get(ctx context.Context, patterns []string, limits vm.Limits, 
 	chunks := &tarChunks{conn: s.conn}
 	result, err := receiveTar(chunks, limits, w)
 	if err == nil {
-		err = s.receiveEnd(chunks, limits, &result)
+		err = s.receiveEnd(chunks, &result)
 	}
 	if err != nil {
 		return vm.Result{}, s.lost(ctx, doing, err)
@@ -247,7 +247,7 @@ func (s *Session) Get(ctx context.Context, patterns []string, limits vm.Limits, 
 	return result, nil
 }
 
-func (s *Session) receiveEnd(chunks *tarChunks, limits vm.Limits, result *vm.Result) error {
+func (s *Session) receiveEnd(chunks *tarChunks, result *vm.Result) error {
 	kind, payload := chunks.kind, chunks.payload
 	for kind == KindDeleted {
 		var names []string

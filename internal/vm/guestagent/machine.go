@@ -48,7 +48,11 @@ func machine() error {
 	if err := loadModules("/modules"); err != nil {
 		return err
 	}
-	if err := waitFor(scratchDisk); err != nil {
+	err := waitFor(scratchDisk, func() bool {
+		_, err := os.Stat(scratchDisk)
+		return err == nil
+	})
+	if err != nil {
 		return err
 	}
 	if err := mount(scratchDisk, workspace, "ext4", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
@@ -130,7 +134,7 @@ func loadModules(dir string) error {
 		}
 		err = unix.FinitModule(int(f.Fd()), "", 0)
 		f.Close()
-		if err != nil && err != unix.EEXIST && err != unix.ENODEV {
+		if err != nil && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("load the module %s: %w", m.Name(), err)
 		}
 	}
@@ -140,17 +144,19 @@ func loadModules(dir string) error {
 // deviceTimeout is how long the kernel may take to show a device.
 const deviceTimeout = 10 * time.Second
 
-func waitFor(path string) error {
+// waitFor looks for a device until it is found. Nothing announces devices to the
+// first process, so it looks again after a pause.
+func waitFor(name string, found func() bool) error {
 	deadline := time.Now().Add(deviceTimeout)
-	for {
-		if _, err := os.Stat(path); err == nil {
-			return nil
-		}
+	pause := time.NewTicker(5 * time.Millisecond)
+	defer pause.Stop()
+	for !found() {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s did not appear within %s", path, deviceTimeout)
+			return fmt.Errorf("%s did not appear within %s", name, deviceTimeout)
 		}
-		time.Sleep(5 * time.Millisecond)
+		<-pause.C
 	}
+	return nil
 }
 
 // commandCgroup makes the cgroup of commands, which leaves the agent some
@@ -217,20 +223,27 @@ func loopbackUp() error {
 
 // openPort opens the virtio-serial port that leads to the host.
 func openPort() (*os.File, error) {
-	deadline := time.Now().Add(deviceTimeout)
-	for {
-		names, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
-		for _, n := range names {
-			b, err := os.ReadFile(n)
-			if err == nil && strings.TrimSpace(string(b)) == portName {
-				return os.OpenFile("/dev/"+filepath.Base(filepath.Dir(n)), os.O_RDWR, 0)
-			}
-		}
-		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("the port %s did not appear within %s", portName, deviceTimeout)
-		}
-		time.Sleep(5 * time.Millisecond)
+	var device string
+	err := waitFor("the port "+portName, func() bool {
+		device = findPort()
+		return device != ""
+	})
+	if err != nil {
+		return nil, err
 	}
+	return os.OpenFile(device, os.O_RDWR, 0)
+}
+
+// findPort is the port's device, and empty while the kernel shows none.
+func findPort() string {
+	names, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
+	for _, n := range names {
+		b, err := os.ReadFile(n)
+		if err == nil && strings.TrimSpace(string(b)) == portName {
+			return "/dev/" + filepath.Base(filepath.Dir(n))
+		}
+	}
+	return ""
 }
 
 // applyInit sets the clock, the host's name and the seed of random numbers.

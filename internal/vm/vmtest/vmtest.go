@@ -386,17 +386,17 @@ func (s *suite) createTwice(t *testing.T) {
 }
 
 func (s *suite) destroyWhileCreating(t *testing.T) {
-	created := make(chan error, 1)
+	created := make(chan struct{})
 	go func() {
-		_, err := s.backend.Create(t.Context(), spec("undone"))
-		created <- err
+		defer close(created)
+		_, _ = s.backend.Create(t.Context(), spec("undone")) // it may be ready just before
 	}()
 	require.Eventually(t, func() bool {
 		ids, err := s.backend.List(t.Context())
 		return err == nil && len(ids) == 1
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, s.backend.Destroy(t.Context(), "undone"))
-	<-created // it may have been ready just before
+	<-created
 	ids, err := s.backend.List(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{}, ids)
@@ -494,7 +494,7 @@ func collect(t *testing.T, m vm.VM, patterns []string) (map[string]string, vm.Re
 	tr := tar.NewReader(&buf)
 	for {
 		h, err := tr.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files, result
 		}
 		require.NoError(t, err)

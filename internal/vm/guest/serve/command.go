@@ -54,11 +54,6 @@ func start(e guest.Exec, workspace string, attr *syscall.SysProcAttr) (*process,
 	return fork(path, e.Argv, &syscall.ProcAttr{Dir: dir, Env: environ(env), Sys: attr})
 }
 
-// namespaceWait is how long the user namespace of the command before may take
-// to go, where one is all there may be: the kernel keeps that of a command that
-// ran out of memory for two seconds.
-const namespaceWait = 5 * time.Second
-
 func fork(path string, argv []string, attr *syscall.ProcAttr) (*process, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -78,11 +73,7 @@ func fork(path string, argv []string, attr *syscall.ProcAttr) (*process, error) 
 	defer errW.Close()
 	attr.Files = []uintptr{null.Fd(), outW.Fd(), errW.Fd()}
 	preferForOOM(true)
-	pid, err := syscall.ForkExec(path, argv, attr)
-	for deadline := time.Now().Add(namespaceWait); err == syscall.ENOSPC && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-		pid, err = syscall.ForkExec(path, argv, attr)
-	}
+	pid, err := forkExec(path, argv, attr)
 	preferForOOM(false)
 	if err != nil {
 		outR.Close()
@@ -93,6 +84,26 @@ func fork(path string, argv []string, attr *syscall.ProcAttr) (*process, error) 
 		return nil, fmt.Errorf("the command %q cannot run: %w", argv[0], err)
 	}
 	return &process{pid: pid, out: outR, err: errR}, nil
+}
+
+// namespaceWait is how long the user namespace of the command before may take
+// to go, where one is all there may be: the kernel keeps that of a command that
+// ran out of memory for two seconds.
+const namespaceWait = 5 * time.Second
+
+// forkExec tries again while there is no room for a namespace. The kernel does
+// not tell when there is.
+func forkExec(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+	deadline := time.Now().Add(namespaceWait)
+	retry := time.NewTicker(time.Millisecond)
+	defer retry.Stop()
+	for {
+		pid, err := syscall.ForkExec(path, argv, attr)
+		if !errors.Is(err, syscall.ENOSPC) || time.Now().After(deadline) {
+			return pid, err
+		}
+		<-retry.C
+	}
 }
 
 // preferForOOM makes processes started now the first to be killed when memory

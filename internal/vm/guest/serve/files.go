@@ -236,7 +236,7 @@ func isEmptyDir(root *os.Root, name string) (bool, error) {
 	}
 	defer d.Close()
 	_, err = d.ReadDir(1)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return true, nil
 	}
 	return false, err

@@ -203,7 +203,7 @@ func (s *server) stop() {
 	if s.running != nil {
 		s.running.signal(syscall.SIGKILL)
 		s.conn.Close()
-		<-s.done
+		_ = s.finish() // the host that would be told is gone
 	}
 }
 
@@ -224,7 +224,7 @@ func (c *putChunks) Read(p []byte) (int, error) {
 	}
 	for len(c.payload) == 0 {
 		kind, payload, err := c.conn.Read()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		if err == nil && kind != guest.KindPut {

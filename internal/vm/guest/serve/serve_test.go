@@ -26,8 +26,11 @@ import (
 func serveIn(t *testing.T, o serve.Options) *guest.Session {
 	t.Helper()
 	ours, theirs := connection(t)
-	served := make(chan error, 1)
-	go func() { served <- serve.Serve(theirs, o) }()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = serve.Serve(theirs, o) // how it ends is not what is tested
+	}()
 	s, err := guest.Open(t.Context(), ours)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close(); <-served })

@@ -60,7 +60,9 @@ func (c *changeClock) wait() {
 	if c.latest == 0 {
 		return
 	}
-	for deadline := time.Now().Add(tick); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(tick); time.Now().Before(deadline); <-look.C {
 		var now unix.Timespec
 		if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) == nil && now.Nano() > c.latest {
 			return
