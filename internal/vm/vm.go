@@ -48,16 +48,16 @@ type VM interface {
 
 // Spec is the machine to create.
 type Spec struct {
-	RunID     string
-	CPUMilli  int64 // thousandths of a CPU; virtual CPUs are rounded up
-	MemoryMiB int64
-	DiskMiB   int64 // size of the scratch disk the workspace lives on
+	RunID     string `json:"runId"`
+	CPUMilli  int64  `json:"cpuMilli"` // thousandths of a CPU; virtual CPUs are rounded up
+	MemoryMiB int64  `json:"memoryMiB"`
+	DiskMiB   int64  `json:"diskMiB"` // size of the scratch disk the workspace lives on
 }
 
 // Command is what to run in a machine.
 type Command struct {
-	Argv []string
-	Env  map[string]string
+	Argv []string          `json:"argv"`
+	Env  map[string]string `json:"env,omitempty"`
 }
 
 // Exit is how a command ended. Exactly one of Code (when Signal is empty) and
