@@ -214,12 +214,12 @@ func RunOutcome(r api.Run) string {
 	return ""
 }
 
+// runWhere names what the command ran on. What isolates it is the same for every
+// run of a node's backend, and told with the node.
 func runWhere(r api.Run) string {
 	var parts []string
-	for _, part := range []string{r.Accel, r.Isolation} {
-		if part != "" {
-			parts = append(parts, part)
-		}
+	if r.Accel != "" {
+		parts = append(parts, r.Accel)
 	}
 	if r.Kernel != "" {
 		parts = append(parts, "kernel "+r.Kernel)

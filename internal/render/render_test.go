@@ -154,13 +154,14 @@ func TestPhases(t *testing.T) {
 				Name: "p", Ordinal: 2, Status: "failed", Node: "node-a", FailureCode: "command_failed", Failure: "the command ended with exit 3",
 				StartedAt: ptr(at("12:00:00")), EndedAt: ptr(at("12:00:40")),
 				Runs: []api.Run{{
-					ID: "r-2", Attempt: 1, Node: "node-a", Status: "failed", Step: "destroy", Isolation: "namespaces", ExitCode: ptr(3),
+					ID: "r-2", Attempt: 1, Node: "node-a", Status: "failed", Step: "destroy", ExitCode: ptr(3),
+					Accel: "none", Kernel: "6.12.0", Isolation: "namespaces",
 					FailureCode: "command_failed", Failure: "the command ended with exit 3",
 					StartedAt: at("12:00:00"), EndedAt: ptr(at("12:00:40")),
 				}},
 			}, `phase 2 "p" of mission m   failed   40 s (12:00:00Z to 12:00:40Z)   on node-a
   failed  command_failed: the command ended with exit 3
-  run     r-2, attempt 1 on node-a: failed; exit 3; namespaces; 40 s (12:00:00Z to 12:00:40Z)
+  run     r-2, attempt 1 on node-a: failed; exit 3; none, kernel 6.12.0; 40 s (12:00:00Z to 12:00:40Z)
 `,
 		},
 		{
