@@ -24,8 +24,9 @@ type Backend interface {
 	// List names the runs of every machine this backend left on the host,
 	// including those of an agent that died.
 	List(ctx context.Context) ([]string, error)
-	// Destroy ends the machine of a run and removes its files. A run that is
-	// not there is success.
+	// Destroy ends the machine of a run and removes its files. It waits for the
+	// machine to go as long as ctx lasts, and can be called again when that was
+	// too short. A run that is not there is success.
 	Destroy(ctx context.Context, runID string) error
 }
 

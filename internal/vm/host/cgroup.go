@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,7 +41,7 @@ const (
 func NewCgroup(name string, l Limits) (*Cgroup, error) {
 	var fsType unix.Statfs_t
 	if err := unix.Statfs(cgroupRoot, &fsType); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrNoCgroups, err)
+		return nil, fmt.Errorf("%w: %w", ErrNoCgroups, err)
 	}
 	if fsType.Type == unix.CGROUP2_SUPER_MAGIC {
 		return newV2(name, l)
@@ -62,7 +63,7 @@ func newV2(name string, l Limits) (*Cgroup, error) {
 			if err == nil {
 				return c, nil
 			}
-			err = errors.Join(err, c.Remove())
+			err = errors.Join(err, removeEmpty(c.dirs()))
 		}
 		failed = append(failed, err)
 	}
@@ -114,7 +115,7 @@ func newV1(name string, l Limits) (*Cgroup, error) {
 			err = c.set(controller, values)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNoCgroups, errors.Join(err, c.Remove()))
+			return nil, fmt.Errorf("%w: %w", ErrNoCgroups, errors.Join(err, removeEmpty(c.dirs())))
 		}
 	}
 	return c, nil
@@ -178,8 +179,10 @@ func (c *Cgroup) OOMKills() int64 {
 	return 0
 }
 
-// Remove removes the group, whose processes have been killed.
-func (c *Cgroup) Remove() error { return removeCgroups(c.dirs()) }
+// Remove removes the group, whose processes have been killed. It waits for them
+// to leave as long as ctx lasts, and may be called again when that was not
+// enough.
+func (c *Cgroup) Remove(ctx context.Context) error { return removeCgroups(ctx, c.dirs()) }
 
 func (c *Cgroup) dirs() []string {
 	if c == nil {
@@ -192,21 +195,40 @@ func (c *Cgroup) dirs() []string {
 	return dirs
 }
 
-// removeCgroups removes groups, and waits a moment for killed processes to
-// leave them.
-func removeCgroups(dirs []string) error {
-	deadline := time.Now().Add(killWait)
-	for _, dir := range dirs {
-		for {
-			err := unix.Rmdir(dir)
-			if err == nil || errors.Is(err, unix.ENOENT) {
-				break
-			}
-			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
-				return fmt.Errorf("remove the cgroup %s: %w", dir, err)
-			}
-			time.Sleep(2 * time.Millisecond)
+// emptyPause lies between two tries to remove groups that are not empty yet.
+const emptyPause = 5 * time.Millisecond
+
+// removeCgroups removes groups when the killed processes have left them, which
+// may be later than the end of the process that was waited for. It tries again
+// after a pause, because version 1 tells nobody of an empty group.
+func removeCgroups(ctx context.Context, dirs []string) error {
+	err := removeEmpty(dirs)
+	if !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	ctx, cancel := patience(ctx)
+	defer cancel()
+	pause := time.NewTicker(emptyPause)
+	defer pause.Stop()
+	for errors.Is(err, unix.EBUSY) {
+		select {
+		case <-pause.C:
+			err = removeEmpty(dirs)
+		case <-ctx.Done():
+			return fmt.Errorf("wait for killed processes to leave their cgroup: %w: %w", context.Cause(ctx), err)
 		}
 	}
-	return nil
+	return err
+}
+
+// removeEmpty removes those of the groups that it can. A group that is not there
+// is success.
+func removeEmpty(dirs []string) error {
+	var failed []error
+	for _, dir := range dirs {
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			failed = append(failed, fmt.Errorf("remove the cgroup %s: %w", dir, err))
+		}
+	}
+	return errors.Join(failed...)
 }

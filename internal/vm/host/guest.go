@@ -25,8 +25,8 @@ type Guest struct {
 	// LastWords says what the process said last; it is asked when it is gone.
 	LastWords func() string
 
-	kill    sync.Once
-	killErr error
+	kill   sync.Mutex // held while killing
+	killed bool       // nothing is left to end or remove
 }
 
 // Confine journals the process and puts it into the cgroup.
@@ -80,7 +80,7 @@ func (g *Guest) Run(ctx context.Context, c vm.Command, logs vm.LogSink) (vm.Exit
 		exit.OOM = true
 	}
 	if ctx.Err() != nil {
-		return exit, errors.Join(err, g.Kill())
+		return exit, errors.Join(err, g.Kill(context.WithoutCancel(ctx)))
 	}
 	return exit, g.explain(err)
 }
@@ -94,18 +94,26 @@ func (g *Guest) Collect(ctx context.Context, patterns []string, limits vm.Limits
 }
 
 // Kill ends the process at once, and removes its cgroup. The guest is not
-// asked: nothing in it is worth saving.
-func (g *Guest) Kill() error {
-	g.kill.Do(func() {
-		if g.Process != nil {
-			g.Process.Kill()
-		}
-		if g.Session != nil {
-			g.Session.Close()
-		}
-		g.killErr = g.Cgroup.Remove()
-	})
-	return g.killErr
+// asked: nothing in it is worth saving. When ctx was too short for all of it,
+// the next Kill goes on.
+func (g *Guest) Kill(ctx context.Context) error {
+	g.kill.Lock()
+	defer g.kill.Unlock()
+	if g.killed {
+		return nil // by now the cgroup's name may be that of another machine
+	}
+	var err error
+	if g.Process != nil {
+		err = g.Process.Kill(ctx)
+	}
+	if g.Session != nil {
+		g.Session.Close()
+	}
+	if err == nil {
+		err = g.Cgroup.Remove(ctx)
+	}
+	g.killed = err == nil
+	return err
 }
 
 // step gives a step its own deadline.

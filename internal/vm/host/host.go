@@ -21,8 +21,9 @@ import (
 // Machine is what [Runs] keeps.
 type Machine interface {
 	// Kill ends the machine and everything it holds outside its run's
-	// directory. It may be called more than once.
-	Kill() error
+	// directory, and waits for that as long as ctx lasts. It may be called more
+	// than once, and goes on where it failed before.
+	Kill(ctx context.Context) error
 }
 
 // Runs holds the machines of one backend by run. It is safe for concurrent use.
@@ -64,7 +65,8 @@ func (r *Runs[M]) Root() string { return r.root }
 var errDestroyed = errors.New("the run was destroyed")
 
 // Create returns the machine of a run, and makes it with start when there is
-// none. When start fails nothing of the run is left. What an earlier program
+// none. When start fails nothing of the run is left, or, if that takes too long,
+// its journal: the run is listed and can be destroyed. What an earlier program
 // left of the run is removed first.
 func (r *Runs[M]) Create(ctx context.Context, runID string, start func(context.Context, *Run) (M, error)) (M, error) {
 	var none M
@@ -108,7 +110,7 @@ func (r *Runs[M]) make(ctx context.Context, runID string, start func(context.Con
 	}
 	m, err := start(ctx, run)
 	if err != nil {
-		return none, errors.Join(err, os.RemoveAll(run.Dir))
+		return none, errors.Join(err, r.remove(context.WithoutCancel(ctx), runID))
 	}
 	return m, nil
 }
@@ -121,9 +123,13 @@ func (r *Runs[M]) Destroy(ctx context.Context, runID string) error {
 	r.mu.Unlock()
 	if ok {
 		s.cancel(errDestroyed)
-		<-s.ready
+		select {
+		case <-s.ready:
+		case <-ctx.Done():
+			return fmt.Errorf("destroy run %s: its machine is still being made: %w", runID, context.Cause(ctx))
+		}
 		if s.err == nil {
-			if err := s.m.Kill(); err != nil {
+			if err := s.m.Kill(ctx); err != nil {
 				return fmt.Errorf("destroy run %s: %w", runID, err)
 			}
 		}
@@ -259,7 +265,7 @@ func (r *Run) kill(ctx context.Context) error {
 			return err
 		}
 	}
-	return removeCgroups(r.Cgroups)
+	return removeCgroups(ctx, r.Cgroups)
 }
 
 // Name is unique among the runs of all directories of the host and fit for a

@@ -8,13 +8,14 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 type nothing struct{}
 
-func (nothing) Kill() error { return nil }
+func (nothing) Kill(context.Context) error { return nil }
 
 // leave makes a run as a program would that ended without destroying it.
 func leave(t *testing.T, root string, record func(*Run)) {
@@ -103,6 +104,88 @@ func TestCreateLeavesNothingWhenItFails(t *testing.T) {
 	}
 	_, err = runs.Create(t.Context(), "", nil)
 	require.EqualError(t, err, "a run id of 0 bytes cannot be used; 1 to 512 are allowed")
+}
+
+// crowded is a machine whose cgroup holds one process more than is killed with
+// it. Without cgroups on this host there is nothing to test, and ok is false.
+func crowded(t *testing.T, run *Run) (m *Guest, straggler *Process, ok bool) {
+	t.Helper()
+	cgroup, err := NewCgroup(run.Name(), Limits{MemoryMiB: 64, Pids: 16})
+	if err != nil {
+		require.ErrorIs(t, err, ErrNoCgroups)
+		t.Log(err)
+		return nil, nil, false
+	}
+	var sleepers [2]*Process
+	for i := range sleepers {
+		sleepers[i], err = Start(exec.Command("sleep", "3600"), "")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, sleepers[i].Kill(context.Background())) })
+		require.NoError(t, cgroup.Add(sleepers[i]))
+	}
+	require.NoError(t, run.Record(cgroup, sleepers[0]))
+	return &Guest{Process: sleepers[0], Cgroup: cgroup}, sleepers[1], true
+}
+
+// TestDestroyWaitsForTheCgroup destroys a machine whose process is gone while
+// its cgroup is busy.
+func TestDestroyWaitsForTheCgroup(t *testing.T) {
+	runs, err := OpenRuns[*Guest](t.TempDir())
+	require.NoError(t, err)
+	var straggler *Process
+	var cgroups bool
+	m, err := runs.Create(t.Context(), "busy", func(_ context.Context, run *Run) (m *Guest, _ error) {
+		m, straggler, cgroups = crowded(t, run)
+		return m, nil
+	})
+	require.NoError(t, err)
+	if !cgroups {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	err = runs.Destroy(ctx, "busy")
+	require.ErrorIs(t, err, syscall.EBUSY)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	<-m.Process.Done()
+	ids, err := runs.List()
+	require.NoError(t, err)
+	require.Equal(t, []string{"busy"}, ids, "what is not removed must be listed")
+
+	destroyed := make(chan error, 1)
+	go func() { destroyed <- runs.Destroy(t.Context(), "busy") }()
+	require.NoError(t, straggler.Kill(t.Context()))
+	require.NoError(t, <-destroyed, "a second try must not repeat the answer of the first")
+	for _, dir := range m.Cgroup.dirs() {
+		require.NoDirExists(t, dir)
+	}
+	ids, err = runs.List()
+	require.NoError(t, err)
+	require.Empty(t, ids)
+	require.NoError(t, runs.Destroy(t.Context(), "busy"))
+}
+
+// TestCreateRemovesTheCgroupWhenItFails starts a machine that fails after its
+// cgroup was recorded.
+func TestCreateRemovesTheCgroupWhenItFails(t *testing.T) {
+	runs, err := OpenRuns[*Guest](t.TempDir())
+	require.NoError(t, err)
+	broken := errors.New("broken")
+	var dirs []string
+	_, err = runs.Create(t.Context(), "broken", func(ctx context.Context, run *Run) (*Guest, error) {
+		if m, straggler, ok := crowded(t, run); ok {
+			dirs = m.Cgroup.dirs()
+			require.NoError(t, straggler.Kill(ctx))
+		}
+		return nil, broken
+	})
+	require.EqualError(t, err, "broken")
+	for _, dir := range dirs {
+		require.NoDirExists(t, dir)
+	}
+	ids, err := runs.List()
+	require.NoError(t, err)
+	require.Empty(t, ids)
 }
 
 func TestTail(t *testing.T) {

@@ -74,18 +74,35 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Kill kills the process and waits for its end.
-func (p *Process) Kill() {
+// Kill kills the process and waits for its end, as long as ctx lasts. It may be
+// called more than once.
+func (p *Process) Kill(ctx context.Context) error {
 	_ = p.cmd.Process.Kill() // an error means that it has ended
-	<-p.done
+	ctx, cancel := patience(ctx)
+	defer cancel()
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("process %d was killed but has not gone: %w", p.PID(), context.Cause(ctx))
+	}
 }
 
 // State says how the process ended, such as "exit status 1"; it is to be asked
 // after Done.
 func (p *Process) State() string { return p.cmd.ProcessState.String() }
 
-// killWait is how long a killed process may take to go.
+// killWait is how long what was killed may take to go when the context does not
+// say.
 const killWait = 10 * time.Second
+
+// patience is ctx, which ends after killWait when it has no deadline of its own.
+func patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, killWait, fmt.Errorf("it takes longer than %s", killWait))
+}
 
 // killOther kills a process that is not a child, if it still is the one that
 // started at the given time, and waits for its end.
@@ -107,7 +124,8 @@ func killOther(ctx context.Context, pid int, ticks uint64) error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
-	deadline := time.Now().Add(killWait)
+	ctx, cancel := patience(ctx)
+	defer cancel()
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
 		switch {
@@ -116,9 +134,7 @@ func killOther(ctx context.Context, pid int, ticks uint64) error {
 		case err != nil && !errors.Is(err, unix.EINTR):
 			return fmt.Errorf("wait for process %d: %w", pid, err)
 		case ctx.Err() != nil:
-			return fmt.Errorf("wait for process %d: %w", pid, context.Cause(ctx))
-		case time.Now().After(deadline):
-			return fmt.Errorf("process %d was killed but has not gone after %s", pid, killWait)
+			return fmt.Errorf("process %d was killed but has not gone: %w", pid, context.Cause(ctx))
 		}
 	}
 }

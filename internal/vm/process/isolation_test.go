@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"context"
 	"os"
 	"testing"
 
@@ -16,7 +17,7 @@ func TestIsolation(t *testing.T) {
 	require.NoError(t, err)
 	m, err := b.Create(t.Context(), vm.Spec{RunID: "r", CPUMilli: 1000, MemoryMiB: 128, DiskMiB: 16})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Destroy(t.Context(), "r")) })
+	t.Cleanup(func() { require.NoError(t, b.Destroy(context.Background(), "r")) })
 	for _, c := range []struct{ name, script, want string }{
 		{"its user is not root", `id -u`, "1000"},
 		{"it has no capabilities", `sed -n 's/^CapEff:\t//p' /proc/self/status`, "0000000000000000"},

@@ -112,7 +112,7 @@ func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 	m, err := b.runs.Create(ctx, s.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
 		m := &machine{}
 		if err := m.start(ctx, b, run, s); err != nil {
-			return nil, errors.Join(err, m.Kill())
+			return nil, errors.Join(err, m.Kill(context.WithoutCancel(ctx)))
 		}
 		return m, nil
 	})

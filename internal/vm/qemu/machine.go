@@ -59,7 +59,7 @@ func (b *Backend) bootOnce(ctx context.Context, run *host.Run, s vm.Spec, accel,
 	if err == nil {
 		return m, nil
 	}
-	return nil, errors.Join(err, m.Kill())
+	return nil, errors.Join(err, m.Kill(context.WithoutCancel(ctx)))
 }
 
 func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spec, kind string) error {
