@@ -56,7 +56,7 @@ func (e *Engine) Launch(ctx context.Context, in workflows.LaunchInput) (workflow
 	if err != nil {
 		return workflows.LaunchResult{}, final(err.Error(), workflows.ErrTypeInvalidMission)
 	}
-	draft := store.Draft{Name: m.Name, Document: in.Document, Actor: in.Actor, WorkflowRun: in.RunID}
+	draft := store.Draft{Name: m.Name, Document: in.Document, Actor: in.Actor, Priority: e.priority(m), WorkflowRun: in.RunID}
 	for _, p := range m.Spec.Phases {
 		draft.Phases = append(draft.Phases, store.DraftPhase{Name: p.Name, Demand: demand(m, p), Turn: turn, MaxWait: maxWait})
 	}
@@ -65,6 +65,14 @@ func (e *Engine) Launch(ctx context.Context, in workflows.LaunchInput) (workflow
 		return workflows.LaunchResult{}, asTemporal(err)
 	}
 	return workflows.LaunchResult{Launched: launched, Refused: refused, Mission: launchedMission(m), Fleet: e.fleet()}, nil
+}
+
+// priority is the mission's own, or the fleet's.
+func (e *Engine) priority(m mission.Mission) int {
+	if m.Spec.Priority != nil {
+		return *m.Spec.Priority
+	}
+	return e.Fleet.Priority
 }
 
 func demand(m mission.Mission, p mission.Phase) capacity.Demand {

@@ -76,6 +76,7 @@ CREATE TABLE missions (
     name           text NOT NULL,
     status         text NOT NULL CHECK (status IN ('draft', 'running', 'succeeded', 'failed', 'cancelled')),
     launch         integer NOT NULL DEFAULT 0,
+    priority       integer NOT NULL DEFAULT 50,
     document       jsonb NOT NULL,
     workflow_run   text NOT NULL DEFAULT '',
     target_node_id text REFERENCES nodes (id),

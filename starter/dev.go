@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -34,7 +35,11 @@ func (c *cli) dev(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	p, err := c.startLocal(cmd.Context(), s, nil)
+	env, err := c.callersEnv()
+	if err != nil {
+		return failed("%w", err)
+	}
+	p, err := c.startLocal(cmd.Context(), s, env)
 	if err != nil {
 		return failed("%w", err)
 	}
@@ -71,7 +76,7 @@ func (c *cli) serveLocal(ctx context.Context, p *local.Product, s config.Setting
 	for i := range s.Dev.Nodes {
 		id := fmt.Sprintf("node-%c", 'a'+i)
 		c.note("· node %s: probing its backends", id)
-		if _, err := p.StartNode(ctx, id, nodeEnv(s)...); err != nil {
+		if _, err := p.StartNode(ctx, id); err != nil {
 			return failed("%w", err)
 		}
 	}
@@ -86,31 +91,52 @@ Tidewait is up. Ctrl-C stops it.
 
 In another terminal:
 
-  export %s
+  export PATH='%s':"$PATH" %s
   tidewait mission launch examples/missions/hello.yaml --follow
   tidewait waits --watch
 `, p.Stack.UIURL, p.Stack.TemporalAddress, p.Stack.NATSURL, p.Stack.PostgresURL,
-		filepath.Join(s.DataDir, "stack", "logs"), strings.Join(p.Stack.Env(), " "))
+		filepath.Join(s.DataDir, "stack", "logs"), binDir(), exports(p.Stack.Env()))
 	select {
 	case <-ctx.Done():
 		return nil
 	case err := <-p.Stack.Failed():
 		return failed("%w", err)
+	case w := <-p.Failed():
+		return failed("the worker process %s ended by itself; see %s", w.Name, w.LogPath())
 	}
 }
 
-// nodeEnv hands the settings of nodes on to their processes.
-func nodeEnv(s config.Settings) []string {
+// callersEnv is what the worker processes get of this command's settings: its
+// TIDEWAIT_* variables and its settings file. The stack's own addresses win.
+func (c *cli) callersEnv() ([]string, error) {
 	var env []string
-	for key, value := range map[string]string{
-		"TIDEWAIT_NODE_MEMORY": s.Node.Memory, "TIDEWAIT_NODE_DISK": s.Node.Disk, "TIDEWAIT_NODE_ACCEL": s.Node.Accel,
-	} {
-		if value != "" {
-			env = append(env, key+"="+value)
+	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "TIDEWAIT_") {
+			env = append(env, v)
 		}
 	}
-	if s.Node.CPUs > 0 {
-		env = append(env, fmt.Sprintf("TIDEWAIT_NODE_CPUS=%g", s.Node.CPUs))
+	if c.configFile == "" {
+		return env, nil
 	}
-	return env
+	file, err := filepath.Abs(c.configFile)
+	return append(env, "TIDEWAIT_CONFIG="+file), err
+}
+
+// binDir is where this program is.
+func binDir() string {
+	self, err := os.Executable()
+	if err != nil {
+		return "bin"
+	}
+	return filepath.Dir(self)
+}
+
+// exports quotes variables for a shell: a Postgres URL has a question mark.
+func exports(env []string) string {
+	quoted := make([]string, len(env))
+	for i, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		quoted[i] = name + "='" + value + "'"
+	}
+	return strings.Join(quoted, " ")
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
-	"go.temporal.io/sdk/client"
 
+	"tidewait/config"
 	"tidewait/internal/provision"
 	"tidewait/internal/render"
 )
@@ -54,10 +54,11 @@ func (c *cli) setup(cmd *cobra.Command) error {
 	if err := c.migrate(cmd, s.Postgres.URL); err != nil {
 		return err
 	}
-	namespace := s.Temporal.Namespace
-	if namespace == "" {
-		namespace = client.DefaultNamespace
+	options, err := config.TemporalOptions(s, c.log())
+	if err != nil {
+		return &fault{exitUsage, err}
 	}
+	namespace := options.Namespace
 	report, err := provision.All(ctx, tc, namespace, js, s)
 	if err != nil {
 		return failed("%w", err)
@@ -66,6 +67,9 @@ func (c *cli) setup(cmd *cobra.Command) error {
 		added := "all search attributes were there"
 		if len(report.SearchAttributes) > 0 {
 			added = "registered search attributes " + strings.Join(report.SearchAttributes, ", ")
+		}
+		if report.Namespace {
+			added = "made; " + added
 		}
 		return fmt.Sprintf("namespace %s: %s; closed workflows are kept for %s\nstreams and buckets are there\n", namespace, added, report.Retention)
 	})
@@ -77,7 +81,10 @@ func (c *cli) migrate(cmd *cobra.Command, url string) error {
 	if err != nil {
 		return err
 	}
-	run := exec.CommandContext(cmd.Context(), worker, "migrate", "--postgres.url", url)
+	run := exec.CommandContext(cmd.Context(), worker, "migrate")
+	// Not as an argument: everybody on the machine can read those, and the URL
+	// may hold a password.
+	run.Env = append(os.Environ(), "TIDEWAIT_POSTGRES_URL="+url)
 	out, err := run.CombinedOutput()
 	if err != nil {
 		return unreachable("cannot migrate the database: %s", strings.TrimPrefix(strings.TrimSpace(string(out)), "tidewait-worker: "))

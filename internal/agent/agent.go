@@ -88,8 +88,9 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 	return a, nil
 }
 
-// reap destroys the machines of an agent that died. Their runs are lost: the
-// engine places their phases again.
+// reap destroys the machines of an agent that died. Their runs are lost. They
+// are not reported as ended, so that their phases, which the engine places
+// again, keep the room that nobody else may have before them.
 func (a *Agent) reap(ctx context.Context, b vm.Backend) error {
 	left, err := b.List(ctx)
 	if err != nil {
@@ -100,7 +101,6 @@ func (a *Agent) reap(ctx context.Context, b vm.Backend) error {
 		if err := b.Destroy(ctx, id); err != nil {
 			return fmt.Errorf("destroy what an earlier agent left: %w", err)
 		}
-		a.ended[id] = true
 	}
 	return nil
 }
@@ -147,7 +147,26 @@ func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) {
 			return
 		case <-tick.C:
 		case <-a.kick:
+			if !pause(ctx, time.Until(sent.Add(beatPause))) {
+				return
+			}
 		}
+	}
+}
+
+// beatPause is the shortest time between two heartbeats, so that many short
+// runs cost few of them.
+const beatPause = 200 * time.Millisecond
+
+// pause waits for d, and reports false when ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

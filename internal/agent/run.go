@@ -45,8 +45,9 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 	res := e.steps(ctx)
 	cause := context.Cause(ctx)
 	e.destroy()
-	a.finish(r)
-	return explain(res, cause)
+	res, err = explain(res, cause)
+	a.finish(r, !res.Lost)
+	return res, err
 }
 
 // begin registers a run, after ending an older execution of it.
@@ -72,11 +73,15 @@ func (a *Agent) begin(ctx context.Context, id string) (*run, context.Context, er
 	}
 }
 
-func (a *Agent) finish(r *run) {
+// finish forgets a run whose machine is gone. free says that its node may be
+// given to others at once.
+func (a *Agent) finish(r *run, free bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.runs, r.report.ID)
-	a.ended[r.report.ID] = true
+	if free {
+		a.ended[r.report.ID] = true
+	}
 	r.stop(nil)
 	close(r.gone)
 }
@@ -226,7 +231,7 @@ func (e *execution) step(name string, info *vm.Info) {
 	}
 	a.mu.Unlock()
 	a.Log.Debug("run takes a step", "run", e.in.Machine.RunID, "step", name)
-	if name == "run" && info.Accel != "none" {
+	if name == "run" {
 		a.hurry()
 	}
 	if e.tell != nil {

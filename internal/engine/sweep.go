@@ -87,7 +87,7 @@ func (s Sweep) lost(ctx context.Context, mission string) (string, error) {
 	desc, err := s.Temporal.DescribeWorkflow(ctx, id, "")
 	var notFound *serviceerror.NotFound
 	if errors.As(err, &notFound) {
-		return "Temporal does not know workflow " + id + " any more; its machines are destroyed", nil
+		return "Temporal does not know workflow " + id + " any more, so nobody works on the mission", nil
 	}
 	if err != nil {
 		return "", err
@@ -96,7 +96,7 @@ func (s Sweep) lost(ctx context.Context, mission string) (string, error) {
 	if status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		return "", nil
 	}
-	return "workflow " + id + " was closed as " + status.String() + " before the mission ended; its machines are destroyed", nil
+	return "workflow " + id + " was closed as " + status.String() + " before the mission ended, so nobody works on it", nil
 }
 
 // drains ends phases whose node has passed its drain deadline, by the same

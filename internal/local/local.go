@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,9 +42,14 @@ type Product struct {
 	Stack *devstack.Stack
 	opts  Options
 
+	failed chan *Worker
+
 	mu      sync.Mutex
 	workers []*Worker
 }
+
+// Failed delivers a worker process that ended without being asked to.
+func (p *Product) Failed() <-chan *Worker { return p.failed }
 
 // Start starts the services, applies migrations and provisions Temporal and
 // NATS. It starts no worker process.
@@ -57,7 +64,7 @@ func Start(ctx context.Context, o Options) (*Product, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Product{Stack: stack, opts: o}
+	p := &Product{Stack: stack, opts: o, failed: make(chan *Worker, 1)}
 	if err := p.prepare(ctx); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
@@ -111,8 +118,20 @@ func (p *Product) Settings() (config.Settings, error) {
 	return config.Load(config.Options{Env: p.Env()})
 }
 
-// Env returns the TIDEWAIT_* variables with which commands use this product.
-func (p *Product) Env() []string { return append(p.Stack.Env(), p.opts.Env...) }
+// Env returns the TIDEWAIT_* variables with which commands use this product:
+// those of the options, and the stack's addresses over them.
+func (p *Product) Env() []string {
+	values := map[string]string{}
+	for _, v := range append(slices.Clone(p.opts.Env), p.Stack.Env()...) {
+		name, value, _ := strings.Cut(v, "=")
+		values[name] = value
+	}
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		env = append(env, name+"="+values[name])
+	}
+	return env
+}
 
 // env is the environment of a process: the caller's, without its own TIDEWAIT_*
 // variables, and the product's.
@@ -142,7 +161,7 @@ type Worker struct {
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
-	wait  error
+	asked bool          // to end
 }
 
 // StartWorker starts a worker process with the given roles and waits until all
@@ -184,12 +203,13 @@ func (w *Worker) Start(ctx context.Context) error {
 	ended := make(chan struct{})
 	ready := make(chan struct{})
 	w.mu.Lock()
-	w.cmd, w.ended = cmd, ended
+	w.cmd, w.ended, w.asked = cmd, ended, false
 	w.mu.Unlock()
 	go func() {
 		countReady(out, strings.Count(w.args[2], ",")+1, ready)
-		w.wait = cmd.Wait()
+		_ = cmd.Wait()
 		close(ended)
+		w.tell()
 	}()
 	select {
 	case <-ready:
@@ -200,6 +220,20 @@ func (w *Worker) Start(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("%s was not ready after %s; see %s", w.Name, w.product.opts.Patience, log.Name()), w.Kill())
 	case <-ctx.Done():
 		return errors.Join(context.Cause(ctx), w.Kill())
+	}
+}
+
+// tell reports an end that nobody asked for.
+func (w *Worker) tell() {
+	w.mu.Lock()
+	asked := w.asked
+	w.mu.Unlock()
+	if asked {
+		return
+	}
+	select {
+	case w.product.failed <- w:
+	default: // one is enough to end the product
 	}
 }
 
@@ -268,6 +302,9 @@ func (w *Worker) end(sig syscall.Signal, patience time.Duration) error {
 		return nil
 	default:
 	}
+	w.mu.Lock()
+	w.asked = true
+	w.mu.Unlock()
 	if err := w.Signal(sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
 	}

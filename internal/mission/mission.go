@@ -21,9 +21,9 @@ type Mission struct {
 type Spec struct {
 	Backend   string        `json:"backend"` // "microvm" or "process"
 	Workspace Workspace     `json:"workspace"`
-	Turn      time.Duration `json:"turn,omitempty"`    // nanoseconds; 0: the fleet's; see [Spec.Bounds]
-	MaxWait   time.Duration `json:"maxWait,omitempty"` // nanoseconds; 0: the fleet's
-	Priority  int           `json:"priority"`          // 0 to 100, higher first; default 50
+	Turn      time.Duration `json:"turn,omitempty"`     // nanoseconds; 0: the fleet's; see [Spec.Bounds]
+	MaxWait   time.Duration `json:"maxWait,omitempty"`  // nanoseconds; 0: the fleet's
+	Priority  *int          `json:"priority,omitempty"` // 0 to 100, higher first; nil: the fleet's
 	Phases    []Phase       `json:"phases"`
 }
 

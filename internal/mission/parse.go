@@ -46,7 +46,7 @@ func (r *reader) metadata(v value) (name string, labels map[string]string) {
 }
 
 func (r *reader) spec(v value) Spec {
-	spec := Spec{Priority: 50}
+	var spec Spec
 	for name, field := range r.object(v, specShape) {
 		switch name {
 		case "backend":
@@ -58,7 +58,8 @@ func (r *reader) spec(v value) Spec {
 		case "maxWait":
 			spec.MaxWait = r.duration(field)
 		case "priority":
-			spec.Priority = r.whole(field, 0, 100)
+			priority := r.whole(field, 0, 100)
+			spec.Priority = &priority
 		case "phases":
 			spec.Phases = r.phases(field)
 		}

@@ -56,7 +56,6 @@ func TestParseFillsDefaultsIn(t *testing.T) {
 		Spec: mission.Spec{
 			Backend:   "microvm",
 			Workspace: mission.Workspace{Path: "./files"},
-			Priority:  50,
 			Phases: []mission.Phase{{
 				Name:      "greet",
 				Resources: mission.Resources{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 1024},
@@ -79,7 +78,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 			Workspace: mission.Workspace{Git: "https://example.org/port.git", Ref: "release/1.2"},
 			Turn:      45 * time.Minute,
 			MaxWait:   90 * time.Second,
-			Priority:  0,
+			Priority:  new(0),
 			Phases: []mission.Phase{
 				{
 					Name:      "survey",
@@ -381,10 +380,10 @@ func TestCanonicalAndDigest(t *testing.T) {
 	m, err := mission.Parse("hello.yaml", []byte(smallest))
 	require.NoError(t, err)
 	m.Labels = map[string]string{"b": "2", "a": "1"}
-	require.Equal(t, `{"name":"hello","labels":{"a":"1","b":"2"},"spec":{"backend":"microvm","workspace":{"path":"./files"},"priority":50,`+
+	require.Equal(t, `{"name":"hello","labels":{"a":"1","b":"2"},"spec":{"backend":"microvm","workspace":{"path":"./files"},`+
 		`"phases":[{"name":"greet","resources":{"cpuMilli":1000,"memoryMiB":512,"diskMiB":1024},"image":"default","run":["echo","hello"],"attempts":1}]}}`,
 		string(m.Canonical()))
-	require.Equal(t, "41d64ded50d0f1634fb59c2c8578c36d72d4e866a160d402e32087853d4d01a6", m.Digest())
+	require.Equal(t, "73bc9904cc8deb45004746a08d696c08c12b7d4a28f380a6a5579edbb4fd759c", m.Digest())
 
 	var again mission.Mission
 	require.NoError(t, json.Unmarshal(m.Canonical(), &again))

@@ -49,7 +49,7 @@ func genMission() *rapid.Generator[mission.Mission] {
 				Workspace: genWorkspace.Draw(t, "workspace"),
 				Turn:      genDuration.Draw(t, "turn"),
 				MaxWait:   genDuration.Draw(t, "max wait"),
-				Priority:  rapid.IntRange(0, 100).Draw(t, "priority"),
+				Priority:  new(rapid.IntRange(0, 100).Draw(t, "priority")),
 			},
 		}
 		for _, name := range rapid.SliceOfNDistinct(genName, 1, 5, rapid.ID[string]).Draw(t, "phases") {
@@ -128,7 +128,7 @@ func written(m mission.Mission) map[string]any {
 	for _, p := range m.Spec.Phases {
 		phases = append(phases, writtenPhase(p))
 	}
-	spec := map[string]any{"backend": m.Spec.Backend, "workspace": workspace, "phases": phases, "priority": m.Spec.Priority}
+	spec := map[string]any{"backend": m.Spec.Backend, "workspace": workspace, "phases": phases, "priority": *m.Spec.Priority}
 	for key, d := range map[string]time.Duration{"turn": m.Spec.Turn, "maxWait": m.Spec.MaxWait} {
 		if d != 0 {
 			spec[key] = d.String()

@@ -111,18 +111,45 @@ func bucket(ctx context.Context, js jetstream.JetStream, name, description strin
 	return nil
 }
 
+// Namespace makes a namespace when it is not there, and reports whether it did.
+func Namespace(ctx context.Context, c client.Client, namespace string, keep time.Duration) (made bool, err error) {
+	_, err = c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
+	var missing *serviceerror.NamespaceNotFound
+	if err == nil || !errors.As(err, &missing) {
+		return false, err
+	}
+	_, err = c.WorkflowService().RegisterNamespace(ctx, &workflowservice.RegisterNamespaceRequest{
+		Namespace: namespace, Description: "Tidewait", WorkflowExecutionRetentionPeriod: durationpb.New(keep),
+	})
+	if err != nil {
+		return false, fmt.Errorf("make namespace %s: %w", namespace, err)
+	}
+	return true, awaitNamespace(ctx, c, namespace)
+}
+
+// awaitNamespace returns when every part of the server knows a new namespace.
+func awaitNamespace(ctx context.Context, c client.Client, namespace string) error {
+	return until(ctx, func() error {
+		_, err := c.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
+		return err
+	})
+}
+
 // Report is what All found and made.
 type Report struct {
+	Namespace        bool          `json:"namespaceMade"`    // it was not there
 	SearchAttributes []string      `json:"searchAttributes"` // those it registered
 	Retention        time.Duration `json:"retention"`        // what the namespace keeps now, nanoseconds
 }
 
-// All makes everything that Temporal and NATS must have before a worker starts.
-// A namespace that was just made is not known everywhere at once, so it is
-// asked until it answers or ctx ends.
+// All makes everything that Temporal and NATS must have before a worker starts,
+// and returns when it is known everywhere.
 func All(ctx context.Context, c client.Client, namespace string, js jetstream.JetStream, s config.Settings) (Report, error) {
 	var r Report
 	var err error
+	if r.Namespace, err = Namespace(ctx, c, namespace, s.Temporal.Retention); err != nil {
+		return r, err
+	}
 	if r.SearchAttributes, err = SearchAttributes(ctx, c, namespace); err != nil {
 		return r, err
 	}
@@ -139,16 +166,28 @@ func All(ctx context.Context, c client.Client, namespace string, js jetstream.Je
 
 // awaitSearchAttributes returns when the namespace lists every attribute.
 func awaitSearchAttributes(ctx context.Context, c client.Client, namespace string) error {
+	return until(ctx, func() error {
+		missing, err := MissingSearchAttributes(ctx, c, namespace)
+		if err == nil && len(missing) > 0 {
+			err = fmt.Errorf("namespace %s does not list %s", namespace, strings.Join(missing, ", "))
+		}
+		return err
+	})
+}
+
+// until tries f until it succeeds or ctx ends. What was just made is not known
+// to every part of a server at once.
+func until(ctx context.Context, f func() error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		missing, err := MissingSearchAttributes(ctx, c, namespace)
-		if err == nil && len(missing) == 0 {
+		err := f()
+		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("namespace %s does not list %s: %w", namespace, strings.Join(missing, ", "), errors.Join(context.Cause(ctx), err))
+			return errors.Join(context.Cause(ctx), err)
 		case <-tick.C:
 		}
 	}

@@ -18,6 +18,7 @@ type Draft struct {
 	Name        string
 	Document    json.RawMessage
 	Actor       string
+	Priority    int    // higher first
 	WorkflowRun string // of the workflow that asks; makes the call idempotent
 	Phases      []DraftPhase
 }
@@ -85,7 +86,7 @@ RETURNING id, status, launch, workflow_run`, d.Name, d.Document, d.Actor).
 	}
 	_, err = tx.Exec(ctx, `
 UPDATE missions SET status = 'draft', document = $2, actor = $3, failure_code = '', failure = '',
-    target_node_id = NULL, ended_at = NULL WHERE id = $1`, out.MissionID, d.Document, d.Actor)
+    target_node_id = NULL, ended_at = NULL, priority = $4 WHERE id = $1`, out.MissionID, d.Document, d.Actor, d.Priority)
 	return false, err
 }
 
@@ -109,7 +110,9 @@ func (s *Store) incapable(ctx context.Context, tx pgx.Tx, phases []DraftPhase) (
 }
 
 func (s *Store) start(ctx context.Context, tx pgx.Tx, d Draft, out *ledger.Launched) error {
-	err := tx.QueryRow(ctx, `SELECT id FROM gateways ORDER BY heartbeat_at DESC, id LIMIT 1`).Scan(&out.GatewayID)
+	err := tx.QueryRow(ctx, `
+SELECT id FROM gateways WHERE heartbeat_at > now() - $1 * interval '1 second'
+ORDER BY heartbeat_at DESC, id LIMIT 1`, s.rules.LostAfter.Seconds()).Scan(&out.GatewayID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ErrNoGateway
 	}
@@ -161,8 +164,8 @@ func (s *Store) SetCheckout(ctx context.Context, missionID int64, launch int, br
 }
 
 // FinishMission gives a launch its final status and ends every phase that is
-// still open with it: as cancelled, since nobody works on them any more. A
-// launch that has ended, or a later one, is not touched.
+// still open with it, since nobody works on them any more. A launch that has
+// ended, or a later one, is not touched.
 func (s *Store) FinishMission(ctx context.Context, missionID int64, launch int, end ledger.MissionEnd) error {
 	err := s.tx(ctx, func(tx pgx.Tx) error {
 		open, err := openPhases(ctx, tx, missionID, launch)
@@ -170,15 +173,12 @@ func (s *Store) FinishMission(ctx context.Context, missionID int64, launch int, 
 			return err
 		}
 		b := &pgx.Batch{}
-		for _, id := range open {
-			e := ledger.Ended{Status: "cancelled", FailureCode: "mission_ended", Failure: "the mission ended before this phase"}
-			if end.FailureCode == ledger.CodeWorkflowLost {
-				e = ledger.Ended{Status: "failed", FailureCode: end.FailureCode, Failure: end.Failure}
-			}
-			queueRunEnd(b, id, ledger.RunEnd{Status: "lost", FailureCode: e.FailureCode, Failure: e.Failure})
+		for _, p := range open {
+			e := p.end(end)
+			queueRunEnd(b, p.ID, ledger.RunEnd{Status: "lost", FailureCode: e.FailureCode, Failure: e.Failure})
 			// The machine may still be there. Its node gets its room back when
 			// the agent says that the machine is gone: ReleaseOrphans.
-			queueEndKeepingNode(b, id, "lost", e)
+			queueEndKeepingNode(b, p.ID, "lost", e)
 		}
 		b.Queue(`
 UPDATE missions SET status = $3, failure_code = $4, failure = $5, ended_at = clock_timestamp(), target_node_id = NULL
@@ -191,14 +191,29 @@ WHERE id = $1 AND launch = $2 AND status = 'running'`, missionID, launch, end.St
 	return nil
 }
 
-func openPhases(ctx context.Context, tx pgx.Tx, missionID int64, launch int) ([]int64, error) {
+// openPhase is a phase without a final status.
+type openPhase struct {
+	ID      int64
+	Reached bool // it asked for a node at least once
+}
+
+// end is the status such a phase gets when its mission ends. One that was being
+// worked on when the workflow was lost failed; the others were never reached.
+func (p openPhase) end(mission ledger.MissionEnd) ledger.Ended {
+	if p.Reached && mission.FailureCode == ledger.CodeWorkflowLost {
+		return ledger.Ended{Status: "failed", FailureCode: mission.FailureCode, Failure: mission.Failure}
+	}
+	return ledger.Ended{Status: "cancelled", FailureCode: "mission_ended", Failure: "the mission ended before this phase"}
+}
+
+func openPhases(ctx context.Context, tx pgx.Tx, missionID int64, launch int) ([]openPhase, error) {
 	rows, err := tx.Query(ctx, `
-SELECT id FROM mission_phases WHERE mission_id = $1 AND launch = $2 AND status IN ('pending', 'running')
-ORDER BY id FOR UPDATE`, missionID, launch)
+SELECT id, queued_at IS NOT NULL FROM mission_phases
+WHERE mission_id = $1 AND launch = $2 AND status IN ('pending', 'running') ORDER BY id FOR UPDATE`, missionID, launch)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[openPhase])
 }
 
 // OpenMission is a mission that ought to have a workflow.

@@ -140,7 +140,8 @@ func TestMissionThatLostItsWorkflowKeepsItsNodeUntilTheMachineIsGone(t *testing.
 	end := ledger.MissionEnd{Status: "failed", FailureCode: ledger.CodeWorkflowLost, Failure: "gone"}
 	require.NoError(t, s.FinishMission(ctx, l.MissionID, l.Launch, end))
 
-	require.Equal(t, 2, count(t, db, "SELECT count(*) FROM mission_phases WHERE status = 'failed' AND failure_code = 'workflow_lost'"))
+	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM mission_phases WHERE name = 'p1' AND status = 'failed' AND failure_code = 'workflow_lost'"))
+	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM mission_phases WHERE name = 'p2' AND status = 'cancelled' AND failure_code = 'mission_ended'"))
 	runs, err := s.ReleaseOrphans(ctx)
 	require.NoError(t, err)
 	require.Empty(t, runs, "the machine may still be there")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"time"
 
@@ -41,7 +42,8 @@ const (
 	rewordedEvery = time.Second
 )
 
-// Pass looks once at every waiting phase of a pool, in order of first refusal:
+// Pass looks once at every waiting phase of a pool, in order of priority and
+// then of first refusal:
 // it admits what may run, and writes everyone else's code, sentence, position
 // and time of the look. looks are the phases that ask; each gets an outcome.
 //
@@ -83,6 +85,7 @@ type pass struct {
 	fleet    []capacity.Node
 	queue    []queued
 	outcomes map[int64]ledger.Outcome
+	names    map[string]string // of phases, by the number the pure model has for them
 
 	admitted []admission
 	refused  []refusal
@@ -129,7 +132,7 @@ FROM mission_phases p JOIN missions m ON m.id = p.mission_id
 LEFT JOIN capacity_waits w ON w.phase_id = p.id
 WHERE p.backend = $1 AND p.status = 'pending' AND p.queued_at IS NOT NULL
   AND (w.bound IS NULL OR w.bound > now() OR p.id = ANY($2))
-ORDER BY p.queued_at, p.id`
+ORDER BY m.priority DESC, p.queued_at, p.id`
 
 // settledSQL reads the phases that asked and are not in the queue, because
 // they have a node already or have ended.
@@ -200,8 +203,10 @@ func (p *pass) scanSettled(rows pgx.Rows) error {
 
 func (p *pass) decide() {
 	items := make([]capacity.Waiting, len(p.queue))
+	p.names = make(map[string]string, len(p.queue))
 	for i, q := range p.queue {
 		items[i] = capacity.Waiting{ID: q.id, Demand: q.demand}
+		p.names[fmt.Sprintf("#%d", q.id)] = q.mission + "/" + q.phase
 	}
 	for i, v := range capacity.Pass(p.fleet, items) {
 		q := p.queue[i]
@@ -236,6 +241,7 @@ func (p *pass) refuse(q queued, v capacity.Verdict, asked bool) {
 		r.since, r.bound = *q.since, *q.bound
 	}
 	r.position = v.Position
+	r.Sentence = number.ReplaceAllStringFunc(r.Sentence, p.name)
 	p.refused = append(p.refused, r)
 	if asked && p.looks[q.id].Expire && !p.now.Before(r.bound) {
 		p.outcomes[q.id] = ledger.Outcome{Ended: &ledger.Ended{
@@ -250,6 +256,17 @@ func (p *pass) refuse(q queued, v capacity.Verdict, asked bool) {
 			CheckedAt: p.now.UTC(), Position: r.position, Counts: r.Counts,
 		}}
 	}
+}
+
+// number is how the pure model names a phase in a sentence.
+var number = regexp.MustCompile(`#\d+`)
+
+// name returns the name a person knows a phase by.
+func (p *pass) name(number string) string {
+	if name, ok := p.names[number]; ok {
+		return name
+	}
+	return number
 }
 
 // RunID returns the id of the attempt-th run of a phase: short, since it
@@ -438,7 +455,10 @@ func (c *refusalColumns) add(r refusal, wake ledger.Wake) {
 	if tries == nil {
 		tries = map[ledger.Wake]int{}
 	}
-	tries[wake]++
+	// The retry of one phase looks at all; only its own counts as its try.
+	if r.asked || wake == ledger.WakeEvent {
+		tries[wake]++
+	}
 	var attempts int64
 	for _, n := range tries {
 		attempts += int64(n)

@@ -371,3 +371,26 @@ func TestEveryEngineSeesTheFleetAsItIs(t *testing.T) {
 	register(t, b, h)
 	require.Equal(t, "capacity_memory", onNode(a, 4), "a sees that n1 offers the backend no more")
 }
+
+func TestPriorityComesBeforeFirstRefusal(t *testing.T) {
+	s, _ := open(t, rules)
+	register(t, s, node("a", 1024))
+	holder := launch(t, s, draft("holder", 1, 1000, time.Hour)).Phases[0].ID
+	look(t, s, holder, 1, ledger.WakeFirst)
+	early := launch(t, s, draft("early", 1, 1000, time.Hour)).Phases[0].ID
+	require.Equal(t, 1, look(t, s, early, 1, ledger.WakeFirst).Waiting.Position)
+	urgent := draft("urgent", 1, 1000, time.Hour)
+	urgent.Priority = 60
+	late := launch(t, s, urgent).Phases[0].ID
+	require.Equal(t, 1, look(t, s, late, 1, ledger.WakeFirst).Waiting.Position)
+
+	w := look(t, s, early, 1, ledger.WakeTimer).Waiting
+	require.Equal(t, 2, w.Position)
+	require.Contains(t, w.Sentence, "behind urgent/p1", "people are named, not numbers")
+
+	finish(t, s, holder)
+	_, err := s.Pass(context.Background(), pool, nil, ledger.WakeEvent)
+	require.NoError(t, err)
+	require.NotNil(t, look(t, s, late, 1, ledger.WakeTimer).Placed)
+	require.NotNil(t, look(t, s, early, 1, ledger.WakeTimer).Waiting)
+}

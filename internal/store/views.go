@@ -139,7 +139,9 @@ FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, r.i
 
 func (s *Store) readRuns(ctx context.Context, r *missionRow, launch int, index map[int64]int) error {
 	rows, err := s.pool.Query(ctx, `
-SELECT t.phase_id, t.id, t.attempt, t.node_id, t.status, t.step, t.accel, t.kernel, t.isolation, t.exit_code, t.signal,
+SELECT t.phase_id, t.id, t.attempt, t.node_id, t.status,
+       CASE WHEN t.ended_at IS NULL AND EXISTS (SELECT 1 FROM reservations v WHERE v.run_id = t.id AND v.released_at IS NOT NULL)
+            THEN 'commit' ELSE t.step END, t.accel, t.kernel, t.isolation, t.exit_code, t.signal,
        t.failure_code, t.failure, t.started_at, t.ended_at
 FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id
 WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id, launch)
@@ -188,11 +190,13 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY h.id`, r.id, launch)
 const waitsSQL = `
 SELECT m.name, p.name, w.pool, w.code, COALESCE(p.capacity_note, ''), w.since, w.bound, w.checked_at, w.tries, w.attempts,
        w.position, w.refusal, p.demand,
+       COALESCE(o.cpu_over, 0), COALESCE(o.memory_over, 0), COALESCE(o.disk_over, 0),
        ARRAY(SELECT am.name || '/' || ap.name FROM capacity_waits a JOIN mission_phases ap ON ap.id = a.phase_id
              JOIN missions am ON am.id = ap.mission_id
              WHERE a.pool = w.pool AND a.position > 0 AND a.position < w.position ORDER BY a.position LIMIT 5),
        f.ends_by, COALESCE(f.node_id, '')
 FROM capacity_waits w JOIN mission_phases p ON p.id = w.phase_id JOIN missions m ON m.id = p.mission_id
+LEFT JOIN node_backends o ON o.node_id = w.refusal ->> 'bestNode' AND o.backend = w.pool
 LEFT JOIN LATERAL (
     SELECT r.ends_by, r.node_id FROM reservations r JOIN node_backends b ON b.node_id = r.node_id AND b.backend = w.pool AND b.ok
     WHERE r.released_at IS NULL ORDER BY r.ends_by LIMIT 1) f ON true
@@ -227,9 +231,10 @@ func scanWait(row pgx.CollectableRow, retry time.Duration) (api.Wait, error) {
 		tries   map[ledger.Wake]int
 		refusal capacity.CapacityRefusal
 		demand  capacity.Demand
+		over    capacity.Resources
 	)
 	err := row.Scan(&w.Mission, &w.Phase, &w.Pool, &w.Code, &w.Reason, &w.Since, &bound, &checked, &tries, &w.Attempts,
-		&w.Position, &refusal, &demand, &w.Ahead, &w.FreesAt, &w.FreesNode)
+		&w.Position, &refusal, &demand, &over.CPUMilli, &over.MemoryMiB, &over.DiskMiB, &w.Ahead, &w.FreesAt, &w.FreesNode)
 	if err != nil {
 		return w, err
 	}
@@ -237,7 +242,8 @@ func scanWait(row pgx.CollectableRow, retry time.Duration) (api.Wait, error) {
 	next := checked.Add(retry)
 	w.WorkflowID = api.PhaseWorkflowID(w.Mission, w.Phase)
 	w.Since, w.Bound, w.CheckedAt, w.NextCheck, w.FreesAt = w.Since.UTC(), &bound, &checked, &next, utc(w.FreesAt)
-	w.Need, w.ShortBy, w.BestNode = &demand.Resources, &refusal.ShortBy, refusal.BestNode
+	need := demand.Resources.Add(over.Times(demand.Resources.Slots))
+	w.Need, w.ShortBy, w.BestNode = &need, &refusal.ShortBy, refusal.BestNode
 	w.Counts, w.Nodes = &refusal.Counts, refusal.Nodes
 	w.WokenBy = map[string]int{}
 	for wake, n := range tries {
