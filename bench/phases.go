@@ -67,7 +67,7 @@ func (m *endToEnd) speed(ctx context.Context, crowds []*crowd) error {
 			return err
 		}
 	}
-	return m.repeat(ctx, m.pick(4, 1), func(ctx context.Context, i int) error {
+	return m.repeat(ctx, m.pick(3, 1), func(ctx context.Context, i int) error {
 		for _, c := range crowds {
 			m.say("phases: round %d, %s", i+1, c)
 			if err := m.round(ctx, c); err != nil {
