@@ -30,8 +30,8 @@ deps: ## Install what is missing: Debian packages and the Temporal CLI
 
 .PHONY: build
 build: ## Build tidewait, tidewait-worker and the guest agent into bin/
-	go build -o $(BIN)/tidewait ./starter
-	go build -o $(BIN)/tidewait-worker ./worker
+	go build -trimpath -o $(BIN)/tidewait ./starter
+	go build -trimpath -o $(BIN)/tidewait-worker ./worker
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(BIN)/tidewait-guest ./internal/vm/guestagent
 
 .PHONY: demo

@@ -39,6 +39,8 @@ func (e *Engine) Register(w worker.ActivityRegistry) {
 		workflows.ActivityFinishPhase:   e.FinishPhase,
 		workflows.ActivityRetryPhase:    e.RetryPhase,
 		workflows.ActivityJudgeRun:      e.JudgeRun,
+		workflows.ActivityNoteWait:      e.NoteWait,
+		workflows.ActivityClearWait:     e.ClearWait,
 		workflows.ActivitySetCheckout:   e.SetCheckout,
 		workflows.ActivityFinishMission: e.FinishMission,
 	} {
@@ -162,6 +164,16 @@ func (e *Engine) JudgeRun(ctx context.Context, in workflows.JudgeRunInput) (ledg
 		return v, nodeSilent(v)
 	}
 	return v, asTemporal(err)
+}
+
+// NoteWait records a wait that is not for capacity.
+func (e *Engine) NoteWait(ctx context.Context, in ledger.OpenWait) error {
+	return asTemporal(e.Store.NoteWait(ctx, in))
+}
+
+// ClearWait ends the wait of a workflow.
+func (e *Engine) ClearWait(ctx context.Context, workflowID string) error {
+	return asTemporal(e.Store.ClearWait(ctx, workflowID))
 }
 
 // SetCheckout records where a launch's results go.

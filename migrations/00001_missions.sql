@@ -184,17 +184,32 @@ CREATE TABLE capacity_waits (
 ) WITH (fillfactor = 50);
 CREATE INDEX capacity_waits_order ON capacity_waits (since, phase_id);
 
+-- Waits that are not for capacity: for a node's or a gateway's answer. Workflows
+-- declare them; one workflow has one at a time.
+CREATE TABLE open_waits (
+    workflow_id text PRIMARY KEY,
+    mission_id  bigint NOT NULL REFERENCES missions (id) ON DELETE CASCADE,
+    phase_id    bigint REFERENCES mission_phases (id) ON DELETE CASCADE, -- NULL: the mission itself waits
+    kind        text NOT NULL CHECK (kind IN ('node', 'gateway')),
+    code        text NOT NULL,
+    reason      text NOT NULL,
+    since       timestamptz NOT NULL,
+    bound       timestamptz,
+    checked_at  timestamptz NOT NULL DEFAULT now()
+);
+
 CREATE TABLE wait_history (
-    id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    phase_id bigint NOT NULL REFERENCES mission_phases (id) ON DELETE CASCADE,
-    kind     text NOT NULL,
-    code     text NOT NULL,
-    reason   text NOT NULL,
-    since    timestamptz NOT NULL,
-    ended_at timestamptz NOT NULL,
-    ended_by text NOT NULL CHECK (ended_by IN ('placed', 'expired', 'cancelled', 'lost')),
-    woken_by text NOT NULL DEFAULT '',
-    attempts bigint NOT NULL DEFAULT 0
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    mission_id bigint NOT NULL REFERENCES missions (id) ON DELETE CASCADE,
+    phase_id   bigint REFERENCES mission_phases (id) ON DELETE CASCADE, -- NULL: the mission itself waited
+    kind       text NOT NULL,
+    code       text NOT NULL,
+    reason     text NOT NULL,
+    since      timestamptz NOT NULL,
+    ended_at   timestamptz NOT NULL,
+    ended_by   text NOT NULL CHECK (ended_by IN ('placed', 'answered', 'expired', 'cancelled', 'lost')),
+    woken_by   text NOT NULL DEFAULT '',
+    attempts   bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX wait_history_phase ON wait_history (phase_id, id);
 

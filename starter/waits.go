@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ const watchInterval = 2 * time.Second
 func waitsCommand(c *cli) *cobra.Command {
 	var request api.WaitRequest
 	var watch bool
+	kinds := []string{"capacity", "node", "gateway"}
 	cmd := &cobra.Command{
 		Use:   "waits",
 		Short: "List everything that waits: who, why, since, bound, next look, place",
@@ -27,6 +29,9 @@ every two seconds; elsewhere a line is printed whenever something changes.`,
   tidewait waits --watch --kind capacity`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if request.Kind != "" && !slices.Contains(kinds, request.Kind) {
+				return usage("--kind %q is not one of %s", request.Kind, strings.Join(kinds, ", "))
+			}
 			return c.withEngine(cmd, func(ctx context.Context, e *engine) error {
 				if watch {
 					return c.watchWaits(ctx, e, request)
@@ -39,9 +44,8 @@ every two seconds; elsewhere a line is printed whenever something changes.`,
 			})
 		},
 	}
-	kinds := []string{"capacity", "node", "gateway", "hold", "observer", "lattice", "backoff", "dependency"}
 	cmd.Flags().BoolVar(&watch, "watch", false, "keep looking until interrupted")
-	cmd.Flags().StringVar(&request.Kind, "kind", "", "only this kind")
+	cmd.Flags().StringVar(&request.Kind, "kind", "", "only this kind: "+strings.Join(kinds, ", "))
 	cmd.Flags().StringVar(&request.Code, "code", "", "only this reason code, such as capacity_memory")
 	cmd.Flags().StringVar(&request.Mission, "mission", "", "only this mission's")
 	mustComplete(cmd, "kind", kinds)

@@ -44,7 +44,7 @@ func (p *phase) firstLook() (ledger.Outcome, error) {
 	workflow.SetCurrentDetails(p.ctx, p.waits.header+"asking for a node")
 	var outcome ledger.Outcome
 	in := PlaceInput{PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool, Wake: ledger.WakeFirst}
-	err := workflow.ExecuteActivity(withFirstLook(p.work), ActivityPlace, in).Get(p.work, &outcome)
+	err := workflow.ExecuteLocalActivity(withLocal(p.work, "ask for a node"), ActivityPlace, in).Get(p.work, &outcome)
 	if err == nil || isFinal(err) || p.cancel.requested() {
 		return outcome, err
 	}
@@ -104,7 +104,7 @@ func (p *phase) retryPlace(ctx workflow.Context, w ledger.Waiting) workflow.Futu
 	}
 	p.wake = ledger.WakeTimer
 	interval := p.in.Fleet.RetryInterval
-	summary := fmt.Sprintf("waiting for capacity (%s): look again every %s", w.Code, interval)
+	summary := clip(fmt.Sprintf("waiting for capacity (%s), looked at every %s: %s", w.Code, interval, w.Sentence))
 	return workflow.ExecuteActivity(withServerRetry(ctx, summary, interval, attemptsUntil(w.Left, interval)), ActivityPlace, in)
 }
 
@@ -146,7 +146,7 @@ func (b *bound) end() {
 func (p *phase) expire() (ledger.Outcome, error) {
 	var outcome ledger.Outcome
 	in := ExpireInput{PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool}
-	err := workflow.ExecuteActivity(withEngine(p.work, "the wait's last look"), ActivityExpire, in).Get(p.work, &outcome)
+	err := callEngine(p.work, "the wait's last look", ActivityExpire, in, &outcome)
 	return outcome, err
 }
 

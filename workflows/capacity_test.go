@@ -82,7 +82,7 @@ func TestARefusedPhaseIsPlacedByItsRetry(t *testing.T) {
 	require.Equal(t, since.Add(60*time.Second), e.Now().UTC().Truncate(time.Second))
 	require.Equal(t, `phase 1 **survey** of mission **port**, launch 3
 
-**waiting for capacity** (`+"`capacity_cpu`"+`)
+**waiting for capacity** (`+"`capacity_cpu`"+`), as of 2026-03-01 08:00:00Z
 
 - **why:** no node has 2 CPUs free
 - **since:** 2026-03-01 08:00:00Z
@@ -90,7 +90,6 @@ func TestARefusedPhaseIsPlacedByItsRetry(t *testing.T) {
 - **place in line:** 4
 - **next look:** every 10s, and whenever capacity is freed; see the pending activity for the latest
 - **you can:** free or add a node; look now with `+"`tidewait phase nudge port survey`; give up with `tidewait phase cancel port survey`"+`
-- **as of:** 2026-03-01 08:00:00Z
 `, shown)
 	require.Contains(t, e.details(), "succeeded; commit `c1`")
 }
@@ -294,7 +293,7 @@ func TestAPlacerThatDoesNotAnswerIsWaitedForInTheOpen(t *testing.T) {
 
 	require.NoError(t, err)
 	require.InDelta(t, 5*time.Minute, recovered, float64(15*time.Second))
-	require.Contains(t, shown, "**waiting for capacity** (`placer_unavailable`)\n\n- **why:** the placer does not answer: the database does not answer\n")
+	require.Contains(t, shown, "**waiting for capacity** (`placer_unavailable`), as of 2026-03-01 08:00:00Z\n\n- **why:** the placer does not answer: ")
 	require.Contains(t, shown, "- **fails by itself:** never\n")
 }
 

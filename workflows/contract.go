@@ -97,15 +97,16 @@ type FinishMissionInput struct {
 
 // PhaseInput is one phase of a launch.
 type PhaseInput struct {
-	PhaseID  int64        `json:"phaseId"`
-	Mission  string       `json:"mission"`
-	Launch   int          `json:"launch"`
-	Ordinal  int          `json:"ordinal"`
-	Pool     string       `json:"pool"`
-	Gateway  string       `json:"gateway"`
-	Command  PhaseCommand `json:"command"`
-	Checkout Checkout     `json:"checkout"`
-	Fleet    Fleet        `json:"fleet"`
+	PhaseID   int64        `json:"phaseId"`
+	MissionID int64        `json:"missionId"`
+	Mission   string       `json:"mission"`
+	Launch    int          `json:"launch"`
+	Ordinal   int          `json:"ordinal"`
+	Pool      string       `json:"pool"`
+	Gateway   string       `json:"gateway"`
+	Command   PhaseCommand `json:"command"`
+	Checkout  Checkout     `json:"checkout"`
+	Fleet     Fleet        `json:"fleet"`
 	// Resume is where an earlier run of this workflow stopped to keep its
 	// history short.
 	Resume PhaseProgress `json:"resume,omitzero"`

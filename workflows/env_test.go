@@ -37,7 +37,7 @@ func newEnv(t testing.TB) *env {
 // phase runs a phase to its end.
 func (e *env) phase(in workflows.PhaseInput) (workflows.PhaseResult, error) {
 	e.t.Helper()
-	e.fakes.Register(e)
+	e.Register(e)
 	e.ExecuteWorkflow(api.PhaseWorkflow, in)
 	require.True(e.t, e.IsWorkflowCompleted())
 	var res workflows.PhaseResult
@@ -97,6 +97,10 @@ func (e *env) upserts(writes ...[]temporal.SearchAttributeUpdate) {
 	}
 	e.t.Cleanup(func() { e.AssertExpectations(e.t) })
 }
+
+// local is the queue of a local activity in the test environment: the
+// workflow's own.
+const local = "default-test-taskqueue"
 
 type attrs = []temporal.SearchAttributeUpdate
 

@@ -38,6 +38,9 @@ type fakes struct {
 	commitResults func(context.Context, workflows.CommitResultsInput) (workflows.Checkout, error)
 	executeRun    func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error)
 
+	noteWait  func(context.Context, ledger.OpenWait) error
+	clearWait func(context.Context, string) error
+
 	mu    sync.Mutex
 	calls []asked
 }
@@ -59,6 +62,8 @@ func newFakes() *fakes {
 			return ledger.Verdict{Gone: true, Reason: "the agent of node node-a came back without its run", Node: "node-a"}, nil
 		},
 		setCheckout:   func(context.Context, workflows.SetCheckoutInput) error { return nil },
+		noteWait:      func(context.Context, ledger.OpenWait) error { return nil },
+		clearWait:     func(context.Context, string) error { return nil },
 		finishMission: func(context.Context, workflows.FinishMissionInput) error { return nil },
 		openCheckout: func(context.Context, workflows.OpenCheckoutInput) (workflows.Checkout, error) {
 			return checkoutAt("c0"), nil
@@ -75,20 +80,16 @@ func newFakes() *fakes {
 // Register registers the fakes as they are now.
 func (f *fakes) Register(r worker.ActivityRegistry) {
 	for name, fn := range map[string]any{
-		workflows.ActivityLaunch:      keep(f, workflows.ActivityLaunch, f.launch),
-		workflows.ActivityPlace:       keep(f, workflows.ActivityPlace, f.place),
-		workflows.ActivityExpire:      keep(f, workflows.ActivityExpire, f.expire),
-		workflows.ActivityFinishPhase: keep(f, workflows.ActivityFinishPhase, f.finishPhase),
-		workflows.ActivityRetryPhase:  keep(f, workflows.ActivityRetryPhase, f.retryPhase),
-		workflows.ActivityJudgeRun:    keep(f, workflows.ActivityJudgeRun, f.judgeRun),
-		workflows.ActivitySetCheckout: func(ctx context.Context, in workflows.SetCheckoutInput) error {
-			f.keep(ctx, workflows.ActivitySetCheckout, in)
-			return f.setCheckout(ctx, in)
-		},
-		workflows.ActivityFinishMission: func(ctx context.Context, in workflows.FinishMissionInput) error {
-			f.keep(ctx, workflows.ActivityFinishMission, in)
-			return f.finishMission(ctx, in)
-		},
+		workflows.ActivityLaunch:        keep(f, workflows.ActivityLaunch, f.launch),
+		workflows.ActivityPlace:         keep(f, workflows.ActivityPlace, f.place),
+		workflows.ActivityExpire:        keep(f, workflows.ActivityExpire, f.expire),
+		workflows.ActivityFinishPhase:   keep(f, workflows.ActivityFinishPhase, f.finishPhase),
+		workflows.ActivityRetryPhase:    keep(f, workflows.ActivityRetryPhase, f.retryPhase),
+		workflows.ActivityJudgeRun:      keep(f, workflows.ActivityJudgeRun, f.judgeRun),
+		workflows.ActivityNoteWait:      keepOnly(f, workflows.ActivityNoteWait, f.noteWait),
+		workflows.ActivityClearWait:     keepOnly(f, workflows.ActivityClearWait, f.clearWait),
+		workflows.ActivitySetCheckout:   keepOnly(f, workflows.ActivitySetCheckout, f.setCheckout),
+		workflows.ActivityFinishMission: keepOnly(f, workflows.ActivityFinishMission, f.finishMission),
 		workflows.ActivityOpenCheckout:  keep(f, workflows.ActivityOpenCheckout, f.openCheckout),
 		workflows.ActivityCommitResults: keep(f, workflows.ActivityCommitResults, f.commitResults),
 		workflows.ActivityExecuteRun:    keep(f, workflows.ActivityExecuteRun, f.executeRun),
@@ -99,6 +100,13 @@ func (f *fakes) Register(r worker.ActivityRegistry) {
 
 func keep[In, Out any](f *fakes, name string, fn func(context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
 	return func(ctx context.Context, in In) (Out, error) {
+		f.keep(ctx, name, in)
+		return fn(ctx, in)
+	}
+}
+
+func keepOnly[In any](f *fakes, name string, fn func(context.Context, In) error) func(context.Context, In) error {
+	return func(ctx context.Context, in In) error {
 		f.keep(ctx, name, in)
 		return fn(ctx, in)
 	}
@@ -188,7 +196,7 @@ func launchResult() workflows.LaunchResult {
 
 func phaseInput() workflows.PhaseInput {
 	return workflows.PhaseInput{
-		PhaseID: 7, Mission: "port", Launch: 3, Ordinal: 1, Pool: "microvm", Gateway: "gw-1",
+		PhaseID: 7, MissionID: 5, Mission: "port", Launch: 3, Ordinal: 1, Pool: "microvm", Gateway: "gw-1",
 		Command: survey, Checkout: checkoutAt("c0"), Fleet: fleet,
 	}
 }

@@ -3,6 +3,7 @@ package workflows
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -103,7 +104,7 @@ func (m *mission) launch(ctx workflow.Context, req api.LaunchRequest) (api.Launc
 	info := workflow.GetInfo(ctx)
 	var res LaunchResult
 	in := LaunchInput{Document: req.Document, Actor: req.Actor, RunID: info.OriginalRunID}
-	err := workflow.ExecuteActivity(withEngine(ctx, "record the draft and ask whether any node could ever run it"), ActivityLaunch, in).Get(ctx, &res)
+	err := callEngine(ctx, "record the draft and ask whether any node could ever run it", ActivityLaunch, in, &res)
 	if err != nil {
 		return api.LaunchReply{}, m.refuse(err)
 	}
@@ -145,6 +146,7 @@ func failedMission(code, sentence string) *missionEnd {
 // cancellation that ended the mission.
 func (m *mission) run() error {
 	m.waits.header = fmt.Sprintf("mission **%s**, launch %d\n\n", m.name, m.launched.Launched.Launch)
+	m.waits.missionID = m.launched.Launched.MissionID
 	checkout, err := m.open()
 	if err != nil {
 		return err
@@ -169,7 +171,7 @@ func (m *mission) open() (Checkout, error) {
 	}
 	l := m.launched.Launched
 	set := SetCheckoutInput{MissionID: l.MissionID, Launch: l.Launch, Branch: c.Branch, Base: c.Commit}
-	return c, workflow.ExecuteActivity(withEngine(m.work, "record the branch"), ActivitySetCheckout, set).Get(m.work, nil)
+	return c, callEngine(m.work, "record the branch", ActivitySetCheckout, set, nil)
 }
 
 // checkout returns where the launch's branch stands, making it when it is not
@@ -214,7 +216,7 @@ func (m *mission) phase(i int, from Checkout) (Checkout, error) {
 	})
 	in := PhaseInput{
 		PhaseID: l.Launched.Phases[i].ID, Mission: m.name, Launch: l.Launched.Launch, Ordinal: i + 1, Pool: l.Mission.Pool,
-		Gateway: l.Launched.GatewayID, Command: command, Checkout: from, Fleet: l.Fleet,
+		MissionID: l.Launched.MissionID, Gateway: l.Launched.GatewayID, Command: command, Checkout: from, Fleet: l.Fleet,
 	}
 	res, err := m.child(ctx, id, in)
 	if err != nil && !m.cancel.requested() {
@@ -296,7 +298,7 @@ func phaseSummary(mission string, ordinal int, c PhaseCommand) string {
 
 func phaseDetails(mission string, c PhaseCommand) string {
 	return fmt.Sprintf("- **command:** `%s`\n- **look now:** signal `nudge`, or `tidewait phase nudge %[2]s %[3]s`\n"+
-		"- **end it:** signal `cancel`, or `tidewait phase cancel %[2]s %[3]s`\n", clip(fmt.Sprint(c.Command.Argv)), mission, c.Name)
+		"- **end it:** signal `cancel`, or `tidewait phase cancel %[2]s %[3]s`\n", clip(strings.Join(c.Command.Argv, " ")), mission, c.Name)
 }
 
 func cpus(milli int64) string {
@@ -313,7 +315,7 @@ func (m *mission) close(err error) (api.MissionResult, error) {
 	ctx, stop := workflow.NewDisconnectedContext(m.ctx)
 	defer stop()
 	in := FinishMissionInput{MissionID: l.MissionID, Launch: l.Launch, End: end}
-	if err := workflow.ExecuteActivity(withEngine(ctx, "record: "+end.Status), ActivityFinishMission, in).Get(ctx, nil); err != nil {
+	if err := callEngine(ctx, "record: "+end.Status, ActivityFinishMission, in, nil); err != nil {
 		return api.MissionResult{}, err
 	}
 	res := api.MissionResult{Mission: m.name, Launch: l.Launch, Status: end.Status, FailureCode: end.FailureCode, Failure: end.Failure}

@@ -15,6 +15,8 @@ const (
 	ActivityFinishPhase   = "finish-phase"
 	ActivityRetryPhase    = "retry-phase"
 	ActivityJudgeRun      = "judge-run"
+	ActivityNoteWait      = "note-wait"
+	ActivityClearWait     = "clear-wait"
 	ActivitySetCheckout   = "record-checkout"
 	ActivityFinishMission = "finish-mission"
 

@@ -71,6 +71,7 @@ func newPhase(ctx workflow.Context, in PhaseInput) *phase {
 		p.progress.Attempt = 1
 	}
 	p.waits.header = fmt.Sprintf("phase %d **%s** of mission **%s**, launch %d\n\n", in.Ordinal, in.Command.Name, in.Mission, in.Launch)
+	p.waits.missionID, p.waits.phaseID = in.MissionID, in.PhaseID
 	p.nudge = workflow.GetSignalChannelWithOptions(ctx, api.SignalNudge, workflow.SignalChannelOptions{
 		Description: `look at the waiting phase now; the bound does not move. Input: {"actor": "you"}`,
 	})
@@ -152,7 +153,7 @@ func (p *phase) finish(end *phaseEnd) error {
 	defer stop()
 	in := FinishPhaseInput{PhaseID: p.in.PhaseID, Run: end.run, End: end.Ended}
 	end.Ended = ledger.Ended{}
-	return workflow.ExecuteActivity(withEngine(ctx, "record: "+in.End.Status), ActivityFinishPhase, in).Get(ctx, &end.Ended)
+	return callEngine(ctx, "record: "+in.End.Status, ActivityFinishPhase, in, &end.Ended)
 }
 
 func (e *phaseEnd) markdown() string {

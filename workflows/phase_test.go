@@ -29,7 +29,7 @@ func TestAPhaseIsPlacedRunAndCommitted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, workflows.PhaseResult{Checkout: checkoutAt("c1")}, res)
 	require.Equal(t, []asked{
-		{"place-phase", "tidewait", workflows.PlaceInput{PhaseID: 7, Attempt: 1, Pool: "microvm", Wake: ledger.WakeFirst}},
+		{"place-phase", local, workflows.PlaceInput{PhaseID: 7, Attempt: 1, Pool: "microvm", Wake: ledger.WakeFirst}},
 		{"execute-run", "node.node-a", workflows.ExecuteRunInput{
 			Mission: "port", Launch: 3, Phase: "survey", Backend: "microvm",
 			Machine: vm.Spec{RunID: "r7-1", CPUMilli: 1500, MemoryMiB: 512, DiskMiB: 1024},
@@ -41,7 +41,7 @@ func TestAPhaseIsPlacedRunAndCommitted(t *testing.T) {
 			Mission: "port", Launch: 3, Phase: "survey", RunID: "r7-1", Node: "node-a", Parent: "c0", TreeIn: "tree-c0",
 			Results: workflows.Object{Bucket: "tidewait-results-node-a", Name: "r7-1", SHA256: "sha-r"}, Deleted: []string{"old.txt"},
 		}},
-		{"finish-phase", "tidewait", workflows.FinishPhaseInput{
+		{"finish-phase", local, workflows.FinishPhaseInput{
 			PhaseID: 7, Run: ledger.RunEnd{Status: "succeeded", Exit: &vm.Exit{}}, End: ledger.Ended{Status: "succeeded", Commit: "c1"},
 		}},
 	}, e.all())
@@ -200,7 +200,7 @@ func TestAGatewayThatDoesNotPickUpIsWaitedForInTheOpen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "c1", res.Checkout.Commit)
 	require.Equal(t, 3, tries)
-	require.Contains(t, shown, "**waiting for gateway** (`gateway_unreachable`)\n\n- **why:** gateway gw-1 does not pick up: commit the results of run r7-1\n"+
+	require.Contains(t, shown, "**waiting for gateway** (`gateway_unreachable`), as of 2026-03-01 08:00:00Z\n\n- **why:** gateway gw-1 does not pick up: commit the results of run r7-1\n"+
 		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n")
 }
 
@@ -244,14 +244,21 @@ func TestARunLostWithItsNodeIsPlacedAgain(t *testing.T) {
 
 	require.NoError(t, err)
 	require.Equal(t, "c1", res.Checkout.Commit)
-	require.Equal(t, []string{"place-phase", "execute-run", "judge-run", "retry-phase", "place-phase", "execute-run", "commit-results", "finish-phase"}, e.names())
+	require.Equal(t, []string{
+		"place-phase", "execute-run", "judge-run", "note-wait", "judge-run", "retry-phase", "clear-wait",
+		"place-phase", "execute-run", "commit-results", "finish-phase",
+	}, e.names())
+	require.Equal(t, []ledger.OpenWait{{
+		WorkflowID: "default-test-workflow-id", MissionID: 5, PhaseID: 7, Kind: "node", Code: "node_silent",
+		Reason: silent.Reason, Since: since, Bound: since.Add(2 * time.Minute),
+	}}, inputs[ledger.OpenWait](e.fakes))
 	require.Equal(t, []workflows.RetryPhaseInput{{PhaseID: 7, Attempt: 1, Run: ledger.RunEnd{
 		Status: "lost", FailureCode: "node_lost", Failure: "node node-a has been silent for 2m0s",
 	}}}, inputs[workflows.RetryPhaseInput](e.fakes))
 	require.Equal(t, workflows.PlaceInput{PhaseID: 7, Attempt: 2, Pool: "microvm", Wake: ledger.WakeFirst}, inputs[workflows.PlaceInput](e.fakes)[1])
 	require.Equal(t, workflows.JudgeRunInput{RunID: "r7-1"}, inputs[workflows.JudgeRunInput](e.fakes)[0])
-	require.Contains(t, shown, "**waiting for node** (`node_silent`)\n\n- **why:** node node-a is silent; its agent may still have run r7-1\n"+
-		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** 2026-03-01 08:02:00Z, after 2m0s\n")
+	require.Contains(t, shown, "**waiting for node** (`node_silent`), as of 2026-03-01 08:00:00Z\n\n- **why:** node node-a is silent; its agent may still have run r7-1\n"+
+		"- **since:** 2026-03-01 08:00:00Z\n- **placed again by:** 2026-03-01 08:02:00Z, after 2m0s\n")
 }
 
 func TestWaysToLoseARun(t *testing.T) {

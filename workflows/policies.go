@@ -18,16 +18,25 @@ func withEngine(ctx workflow.Context, summary string) workflow.Context {
 	})
 }
 
-// withFirstLook is for the first try to place a phase: after a few failures the
-// phase must say that it waits for the placer.
-func withFirstLook(ctx workflow.Context) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:              TaskQueue,
-		Summary:                "ask for a node",
-		StartToCloseTimeout:    5 * time.Second,
-		ScheduleToCloseTimeout: 12 * time.Second,
-		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumAttempts: 3},
+// withLocal is for the first tries of a short database call, in the worker that
+// runs the workflow: that costs one event and no round trip to the server.
+func withLocal(ctx workflow.Context, summary string) workflow.Context {
+	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		Summary:             summary,
+		StartToCloseTimeout: 3 * time.Second,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 200 * time.Millisecond, BackoffCoefficient: 2, MaximumAttempts: 3},
 	})
+}
+
+// callEngine does a short, idempotent database call: locally, and when that
+// does not work soon, by an activity that the server retries until it does.
+// See docs/decisions/0009.
+func callEngine(ctx workflow.Context, summary, activity string, in, out any) error {
+	err := workflow.ExecuteLocalActivity(withLocal(ctx, summary), activity, in).Get(ctx, out)
+	if err == nil || isFinal(err) || ctx.Err() != nil {
+		return err
+	}
+	return workflow.ExecuteActivity(withEngine(ctx, summary), activity, in).Get(ctx, out)
 }
 
 // withServerRetry is for a wait: the server tries again at a fixed interval,

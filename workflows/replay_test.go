@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
@@ -276,6 +275,6 @@ func recordReset(s server, f *fakes) {
 	require.NoError(s.t, err)
 	g.await(s.t)
 	s.reset(missionID, firstTask)
-	s.awaitEvents(missionID, enumspb.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED, 2)
+	s.awaitFollowing(2)
 	close(g.opened)
 }

@@ -117,7 +117,7 @@ func isFinal(err error) bool {
 func (p *phase) awaitVerdict(placed ledger.Placed) (ledger.Verdict, error) {
 	var v ledger.Verdict
 	in := JudgeRunInput{RunID: placed.RunID}
-	err := workflow.ExecuteActivity(withEngine(p.work, "what became of run "+placed.RunID), ActivityJudgeRun, in).Get(p.work, &v)
+	err := callEngine(p.work, "what became of run "+placed.RunID, ActivityJudgeRun, in, &v)
 	for err == nil && !v.Gone {
 		if err := p.declareNode(v); err != nil {
 			return v, err
@@ -143,7 +143,7 @@ func (p *phase) declareNode(v ledger.Verdict) error {
 // retry puts the phase back into the queue. It has no node there.
 func (p *phase) retry(placed ledger.Placed, run ledger.RunEnd) error {
 	in := RetryPhaseInput{PhaseID: p.in.PhaseID, Attempt: placed.Attempt, Run: run}
-	err := workflow.ExecuteActivity(withEngine(p.work, "back to the queue: "+clip(run.Failure)), ActivityRetryPhase, in).Get(p.work, &p.progress.Attempt)
+	err := callEngine(p.work, "back to the queue: "+clip(run.Failure), ActivityRetryPhase, in, &p.progress.Attempt)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package workflows_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"testing"
@@ -130,11 +129,12 @@ func (s server) history(id, runID string) []*historypb.HistoryEvent {
 	return events
 }
 
-func (s server) status(id, runID string) enumspb.WorkflowExecutionStatus {
+// newest describes the newest run of a workflow.
+func (s server) newest(id string) client.WorkflowExecutionMetadata {
 	s.t.Helper()
-	desc, err := s.DescribeWorkflowExecution(s.t.Context(), id, runID)
+	desc, err := s.DescribeWorkflow(s.t.Context(), id, "")
 	require.NoError(s.t, err)
-	return desc.GetWorkflowExecutionInfo().GetStatus()
+	return desc.WorkflowExecutionMetadata
 }
 
 // count returns how many events are of a type.
@@ -151,7 +151,7 @@ func count(events []*historypb.HistoryEvent, kind enumspb.EventType) int {
 // eventually fails the test when the condition does not come true in time.
 func eventually(t testing.TB, condition func() bool, format string, args ...any) {
 	t.Helper()
-	require.Eventually(t, condition, 30*time.Second, 20*time.Millisecond, fmt.Sprintf(format, args...))
+	require.Eventuallyf(t, condition, 30*time.Second, 20*time.Millisecond, format, args...)
 }
 
 // gate is a door that runs wait at, sending heartbeats, until a test opens it.

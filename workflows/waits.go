@@ -6,6 +6,8 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
+
+	"tidewait/internal/ledger"
 )
 
 // wait is the record of something that waits: what, why, since when, until
@@ -27,11 +29,13 @@ const (
 )
 
 // waits shows a workflow's wait where people look: search attributes, which
-// lists are filtered by, and current details, which are the first thing seen
-// of a workflow.
+// lists are filtered by; current details; and the database, for the CLI and the
+// API. Of a wait for capacity the placer has written the latter already.
 type waits struct {
 	shown  wait
 	header string
+	// Whose wait it is. No phaseID: the mission's own.
+	missionID, phaseID int64
 }
 
 // declare shows w. Search attributes are written on a transition only, since
@@ -49,14 +53,23 @@ func (s *waits) declare(ctx workflow.Context, w wait) error {
 	if !w.bound.IsZero() {
 		updates[3] = AttrBound.ValueSet(w.bound)
 	}
-	return workflow.UpsertTypedSearchAttributes(ctx, updates...)
+	if err := workflow.UpsertTypedSearchAttributes(ctx, updates...); err != nil || w.kind == kindCapacity {
+		return err
+	}
+	return callEngine(ctx, "record that it waits: "+w.code, ActivityNoteWait, ledger.OpenWait{
+		WorkflowID: workflow.GetInfo(ctx).WorkflowExecution.ID, MissionID: s.missionID, PhaseID: s.phaseID,
+		Kind: w.kind, Code: w.code, Reason: w.reason, Since: w.since, Bound: w.bound,
+	}, nil)
 }
 
 // clear ends the wait that is shown, if any, and says what happens now.
 func (s *waits) clear(ctx workflow.Context, now string, more ...temporal.SearchAttributeUpdate) error {
 	workflow.SetCurrentDetails(ctx, s.header+now)
-	if s.shown.kind != "" {
+	if ended := s.shown; ended.kind != "" {
 		s.shown = wait{}
+		if err := clearRecord(ctx, ended); err != nil {
+			return err
+		}
 		more = append(more, AttrWait.ValueUnset(), AttrReason.ValueUnset(), AttrSince.ValueUnset(), AttrBound.ValueUnset())
 	}
 	if len(more) == 0 {
@@ -65,17 +78,32 @@ func (s *waits) clear(ctx workflow.Context, now string, more ...temporal.SearchA
 	return workflow.UpsertTypedSearchAttributes(ctx, more...)
 }
 
-func (w wait) markdown(now time.Time) string {
-	fails := "never"
-	if !w.bound.IsZero() {
-		fails = fmt.Sprintf("%s, after %s", stamp(w.bound), w.bound.Sub(w.since).Round(time.Second))
+// clearRecord ends the wait in the database, unless the placer does. It is not
+// given up for a cancellation.
+func clearRecord(ctx workflow.Context, w wait) error {
+	if w.kind == kindCapacity {
+		return nil
 	}
-	text := fmt.Sprintf("**waiting for %s** (`%s`)\n\n- **why:** %s\n- **since:** %s\n- **fails by itself:** %s\n",
-		w.kind, w.code, w.reason, stamp(w.since), fails)
+	ctx, stop := workflow.NewDisconnectedContext(ctx)
+	defer stop()
+	return callEngine(ctx, "record that the wait is over", ActivityClearWait, workflow.GetInfo(ctx).WorkflowExecution.ID, nil)
+}
+
+func (w wait) markdown(now time.Time) string {
+	bound := "fails by itself"
+	if w.kind == kindNode {
+		bound = "placed again by"
+	}
+	until := "never"
+	if !w.bound.IsZero() {
+		until = fmt.Sprintf("%s, after %s", stamp(w.bound), w.bound.Sub(w.since).Round(time.Second))
+	}
+	text := fmt.Sprintf("**waiting for %s** (`%s`), as of %s\n\n- **why:** %s\n- **since:** %s\n- **%s:** %s\n",
+		w.kind, w.code, stamp(now), w.reason, stamp(w.since), bound, until)
 	if w.position > 0 {
 		text += fmt.Sprintf("- **place in line:** %d\n", w.position)
 	}
-	return text + fmt.Sprintf("- **next look:** %s\n- **you can:** %s\n- **as of:** %s\n", w.next, w.hint, stamp(now))
+	return text + fmt.Sprintf("- **next look:** %s\n- **you can:** %s\n", w.next, w.hint)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

@@ -187,7 +187,7 @@ type PastWait struct {
 	Reason  string    `json:"reason"`
 	Since   time.Time `json:"since"`
 	Ended   time.Time `json:"ended"`
-	EndedBy string    `json:"endedBy"` // placed, expired, cancelled, lost
+	EndedBy string    `json:"endedBy"` // placed, answered, expired, cancelled, lost
 	WokenBy string    `json:"wokenBy,omitempty"`
 }
 

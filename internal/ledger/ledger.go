@@ -110,3 +110,15 @@ type Verdict struct {
 	Until  time.Time     `json:"until"` // when the node's time is over
 	Left   time.Duration `json:"left"`  // nanoseconds until Until
 }
+
+// OpenWait is a wait that is not for capacity, as its workflow declares it.
+type OpenWait struct {
+	WorkflowID string    `json:"workflowId"`
+	MissionID  int64     `json:"missionId"`
+	PhaseID    int64     `json:"phaseId,omitempty"` // 0: the mission itself waits
+	Kind       string    `json:"kind"`              // node or gateway
+	Code       string    `json:"code"`
+	Reason     string    `json:"reason"`
+	Since      time.Time `json:"since"`
+	Bound      time.Time `json:"bound,omitzero"` // zero: none
+}

@@ -136,7 +136,11 @@ func backend(b api.Backend) string {
 	if !b.Enforced {
 		parts = append(parts, "limits not enforced")
 	}
-	return strings.Join(parts, ", ")
+	text := strings.Join(parts, ", ")
+	if b.Why != "" {
+		text += "; " + b.Why
+	}
+	return text
 }
 
 func (o Options) nodeRuns(runs []api.NodeRun) string {

@@ -180,6 +180,7 @@ func (s *Store) FinishMission(ctx context.Context, missionID int64, launch int, 
 			// the agent says that the machine is gone: ReleaseOrphans.
 			queueEndKeepingNode(b, p.ID, "lost", e)
 		}
+		queueEndOpenWaits(b, nil, &missionID, endedByOf(end.Status))
 		b.Queue(`
 UPDATE missions SET status = $3, failure_code = $4, failure = $5, ended_at = clock_timestamp(), target_node_id = NULL
 WHERE id = $1 AND launch = $2 AND status = 'running'`, missionID, launch, end.Status, end.FailureCode, end.Failure)

@@ -47,6 +47,7 @@ func queueEnd(b *pgx.Batch, phaseID int64, endedBy string, e ledger.Ended) {
 
 func queueEndKeepingNode(b *pgx.Batch, phaseID int64, endedBy string, e ledger.Ended) {
 	b.Queue(endWaitsSQL, []int64{phaseID}, endedBy, []string{""})
+	queueEndOpenWaits(b, &phaseID, nil, endedBy)
 	b.Queue(endPhaseSQL, phaseID, e.Status, e.Commit, e.FailureCode, e.Failure)
 	b.Queue(clearTargetSQL, phaseID)
 }
@@ -200,6 +201,11 @@ RETURNING n.id, r.ended_at IS NOT NULL, r.suspected_at, n.heartbeat_at > r.suspe
 		silent := min(seconds(silence), time.Since(s.started))
 		v.Left = max(s.rules.LostAfter-silent, 0)
 		v.Until, v.Since = now.Add(v.Left).UTC(), v.Since.UTC()
+		if _, err := tx.Exec(ctx, `
+UPDATE open_waits SET checked_at = clock_timestamp(), bound = $2
+WHERE kind = 'node' AND phase_id = (SELECT phase_id FROM topology_runs WHERE id = $1)`, runID, v.Until); err != nil {
+			return err
+		}
 		switch {
 		case v.Left == 0:
 			v.Gone, v.Reason = true, fmt.Sprintf("node %s has been silent for %s", v.Node, silent.Round(time.Second))

@@ -304,8 +304,8 @@ FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::text[], $5::bigint[], $
 	// endWaitsSQL moves the waits of phases into the history.
 	endWaitsSQL = `
 WITH gone AS (DELETE FROM capacity_waits WHERE phase_id = ANY($1) RETURNING *)
-INSERT INTO wait_history (phase_id, kind, code, reason, since, ended_at, ended_by, woken_by, attempts)
-SELECT g.phase_id, 'capacity', g.code, COALESCE(p.capacity_note, ''), g.since, clock_timestamp(), $2, COALESCE(v.wake, ''), g.attempts
+INSERT INTO wait_history (mission_id, phase_id, kind, code, reason, since, ended_at, ended_by, woken_by, attempts)
+SELECT p.mission_id, g.phase_id, 'capacity', g.code, COALESCE(p.capacity_note, ''), g.since, clock_timestamp(), $2, COALESCE(v.wake, ''), g.attempts
 FROM gone g JOIN mission_phases p ON p.id = g.phase_id
 LEFT JOIN unnest($1::bigint[], $3::text[]) AS v (id, wake) ON v.id = g.phase_id`
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,7 +41,8 @@ func scanMission(row pgx.CollectableRow) (missionRow, error) {
 
 type missionRow struct {
 	api.MissionDetail
-	id int64
+	id     int64
+	latest int // launch
 }
 
 // ListMissions lists missions, newest first, with the wait of each one that waits.
@@ -89,7 +91,7 @@ func (s *Store) ShowMission(ctx context.Context, name string, launch int, retry 
 	if launch == 0 {
 		launch = r.Launch
 	}
-	r.Launch = launch
+	r.latest, r.Launch = r.Launch, launch
 	if err := s.readPhases(ctx, &r, launch, retry); err != nil {
 		return api.MissionDetail{}, fmt.Errorf("show mission %s: %w", name, err)
 	}
@@ -128,10 +130,12 @@ FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, r.i
 	}
 	for i, w := range waits.Waits {
 		for j := range r.PhaseList {
-			if r.PhaseList[j].Name == w.Phase && r.PhaseList[j].Status == "pending" {
+			if launch == r.latest && r.PhaseList[j].Name == w.Phase {
 				r.PhaseList[j].Wait = &waits.Waits[i]
-				r.Wait = &waits.Waits[i]
 			}
+		}
+		if launch == r.latest {
+			r.Wait = &waits.Waits[i]
 		}
 	}
 	return nil
@@ -220,7 +224,31 @@ func (s *Store) ListWaits(ctx context.Context, req api.WaitRequest, retry time.D
 	if err != nil {
 		return list, fmt.Errorf("list waits: %w", err)
 	}
+	others, err := s.listOpenWaits(ctx, req)
+	if err != nil {
+		return list, fmt.Errorf("list waits: %w", err)
+	}
+	list.Waits = append(list.Waits, others...)
+	slices.SortStableFunc(list.Waits, func(a, b api.Wait) int { return a.Since.Compare(b.Since) })
 	return list, nil
+}
+
+// listOpenWaits lists the waits that are not for capacity.
+func (s *Store) listOpenWaits(ctx context.Context, req api.WaitRequest) ([]api.Wait, error) {
+	rows, err := s.pool.Query(ctx, `
+SELECT w.workflow_id, m.name, COALESCE(p.name, ''), w.kind, w.code, w.reason, w.since, w.bound, w.checked_at
+FROM open_waits w JOIN missions m ON m.id = w.mission_id LEFT JOIN mission_phases p ON p.id = w.phase_id
+WHERE ($1 = '' OR w.kind = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3)
+ORDER BY w.since, w.workflow_id LIMIT $4`, req.Kind, req.Code, req.Mission, MaxList)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) {
+		var w api.Wait
+		err := row.Scan(&w.WorkflowID, &w.Mission, &w.Phase, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt)
+		w.Since, w.Bound, w.CheckedAt = w.Since.UTC(), utc(w.Bound), utc(w.CheckedAt)
+		return w, err
+	})
 }
 
 func scanWait(row pgx.CollectableRow, retry time.Duration) (api.Wait, error) {

@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tidewait/internal/ledger"
+)
+
+// NoteWait records a wait that a workflow declares, or what changed of it. Since
+// is kept from the first time.
+func (s *Store) NoteWait(ctx context.Context, w ledger.OpenWait) error {
+	var phase *int64
+	if w.PhaseID != 0 {
+		phase = &w.PhaseID
+	}
+	var bound *time.Time
+	if !w.Bound.IsZero() {
+		bound = &w.Bound
+	}
+	_, err := s.pool.Exec(ctx, `
+INSERT INTO open_waits AS o (workflow_id, mission_id, phase_id, kind, code, reason, since, bound)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason, bound = EXCLUDED.bound,
+    since = CASE WHEN o.kind = EXCLUDED.kind THEN o.since ELSE EXCLUDED.since END, kind = EXCLUDED.kind,
+    checked_at = clock_timestamp()`,
+		w.WorkflowID, w.MissionID, phase, w.Kind, w.Code, w.Reason, w.Since, bound)
+	if err != nil {
+		return fmt.Errorf("record the wait of %s: %w", w.WorkflowID, err)
+	}
+	return nil
+}
+
+// endOpenWaitsSQL moves waits into the history: those of one workflow, or all of
+// one phase, or all of one mission.
+const endOpenWaitsSQL = `
+WITH gone AS (DELETE FROM open_waits WHERE workflow_id = $1 OR phase_id = $2 OR mission_id = $3 RETURNING *)
+INSERT INTO wait_history (mission_id, phase_id, kind, code, reason, since, ended_at, ended_by)
+SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), $4 FROM gone`
+
+// ClearWait ends the wait of a workflow because what it waited for came.
+func (s *Store) ClearWait(ctx context.Context, workflowID string) error {
+	if _, err := s.pool.Exec(ctx, endOpenWaitsSQL, workflowID, nil, nil, "answered"); err != nil {
+		return fmt.Errorf("end the wait of %s: %w", workflowID, err)
+	}
+	return nil
+}
+
+func queueEndOpenWaits(b *pgx.Batch, phaseID, missionID *int64, endedBy string) {
+	b.Queue(endOpenWaitsSQL, "", phaseID, missionID, endedBy)
+}
