@@ -185,10 +185,9 @@ func TestAGatewayThatDoesNotPickUpIsWaitedForInTheOpen(t *testing.T) {
 			workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueUnset(),
 		},
 		noWait())
-	tries := 0
 	var shown string
 	e.commitResults = func(context.Context, workflows.CommitResultsInput) (workflows.Checkout, error) {
-		if tries++; tries < 3 {
+		if len(inputs[workflows.CommitResultsInput](e.fakes)) < 3 {
 			return workflows.Checkout{}, notPickedUp()
 		}
 		shown = e.details()
@@ -199,7 +198,7 @@ func TestAGatewayThatDoesNotPickUpIsWaitedForInTheOpen(t *testing.T) {
 
 	require.NoError(t, err)
 	require.Equal(t, "c1", res.Checkout.Commit)
-	require.Equal(t, 3, tries)
+	require.Len(t, inputs[workflows.CommitResultsInput](e.fakes), 3)
 	require.Contains(t, shown, "**waiting for gateway** (`gateway_unreachable`), as of 2026-03-01 08:00:00Z\n\n- **why:** gateway gw-1 does not pick up: commit the results of run r7-1\n"+
 		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n")
 }
@@ -226,14 +225,12 @@ func TestARunLostWithItsNodeIsPlacedAgain(t *testing.T) {
 		}
 		return ran(), nil
 	}
-	questions := 0
 	var shown string
 	e.judgeRun = func(_ context.Context, in workflows.JudgeRunInput) (ledger.Verdict, error) {
-		questions++
 		switch {
 		case !in.Retrying:
 			return silent, nil
-		case questions < 50:
+		case len(inputs[workflows.JudgeRunInput](e.fakes)) < 50:
 			shown = e.details()
 			return ledger.Verdict{}, temporal.NewApplicationError(silent.Reason, workflows.ErrTypeNodeSilent)
 		}
