@@ -22,9 +22,9 @@ func (n *Node) Register(w worker.ActivityRegistry) {
 	w.RegisterActivityWithOptions(n.ExecuteRun, activity.RegisterOptions{Name: workflows.ActivityExecuteRun})
 }
 
-// beatEvery is how often a run says that it is alive; a third of the heartbeat
-// timeout.
-const beatEvery = 3 * time.Second
+// beatEvery is how often a run says that it is alive, and learns of its
+// cancellation; a fifth of the heartbeat timeout.
+const beatEvery = 2 * time.Second
 
 // Progress is what a run's heartbeat shows in the Web UI.
 type Progress struct {

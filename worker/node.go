@@ -48,6 +48,8 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	}
 	w := worker.New(svc.temporal, workflows.NodeQueue(id), worker.Options{
 		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: int(s.Node.Slots),
+		// A run learns of its cancellation with a heartbeat, so none is held back.
+		MaxHeartbeatThrottleInterval: time.Second, DefaultHeartbeatThrottleInterval: time.Second,
 	})
 	(&activities.Node{Agent: a}).Register(w)
 

@@ -153,9 +153,10 @@ func (s *Store) readLaunch(ctx context.Context, tx pgx.Tx, out *ledger.Launched)
 	return err
 }
 
-// SetCheckout records where a launch's results go.
+// SetCheckout records where a launch's results go. The first time counts: after
+// a reset the branch may be ahead of where the launch began.
 func (s *Store) SetCheckout(ctx context.Context, missionID int64, launch int, branch, base string) error {
-	_, err := s.pool.Exec(ctx, `UPDATE missions SET branch = $3, base_commit = $4 WHERE id = $1 AND launch = $2`,
+	_, err := s.pool.Exec(ctx, `UPDATE missions SET branch = $3, base_commit = $4 WHERE id = $1 AND launch = $2 AND base_commit = ''`,
 		missionID, launch, branch, base)
 	if err != nil {
 		return fmt.Errorf("record checkout: %w", err)

@@ -97,9 +97,10 @@ func (s *Store) CancelPhase(ctx context.Context, phaseID int64, reason string) (
 }
 
 // RetryPhase ends the phase's run and puts the phase back into the queue for
-// its next attempt. It keeps its place there. It returns the next attempt.
-// Calling it again for the same attempt changes nothing.
+// its next attempt. It keeps its place there. It returns the attempt the phase
+// is at. Calling it again for the same attempt changes nothing.
 func (s *Store) RetryPhase(ctx context.Context, phaseID int64, attempt int, run ledger.RunEnd) (int, error) {
+	var next int
 	err := s.tx(ctx, func(tx pgx.Tx) error {
 		if _, err := lockPhase(ctx, tx, phaseID); err != nil {
 			return err
@@ -107,19 +108,23 @@ func (s *Store) RetryPhase(ctx context.Context, phaseID int64, attempt int, run 
 		tag, err := tx.Exec(ctx, `
 UPDATE mission_phases SET status = 'pending', attempt = attempt + 1
 WHERE id = $1 AND attempt = $2 AND status = 'running'`, phaseID, attempt)
-		if err != nil || tag.RowsAffected() == 0 {
+		if err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
-		queueRunEnd(b, phaseID, run)
-		b.Queue(releaseSQL, phaseID, "")
-		b.Queue(clearTargetSQL, phaseID)
+		if tag.RowsAffected() > 0 {
+			queueRunEnd(b, phaseID, run)
+			b.Queue(releaseSQL, phaseID, "")
+			b.Queue(clearTargetSQL, phaseID)
+		}
+		b.Queue(`SELECT attempt FROM mission_phases WHERE id = $1`, phaseID).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&next) })
 		return exec(ctx, tx, b)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("queue phase %d again: %w", phaseID, err)
 	}
-	return attempt + 1, nil
+	return next, nil
 }
 
 // ReleaseOrphans frees what ended runs still hold: their agent has said since

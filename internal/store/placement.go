@@ -211,9 +211,10 @@ func (p *pass) decide() {
 	for i, v := range capacity.Pass(p.fleet, items) {
 		q := p.queue[i]
 		l, asked := p.looks[q.id]
-		// An asker whose attempt is over gets no answer, and so no placement
-		// that nobody would use.
-		asked = asked && l.Attempt == q.attempt
+		// A workflow that was reset may ask for an attempt that is over: it is
+		// answered for the present one, and goes on with that. An attempt that
+		// is not there yet gets no answer.
+		asked = asked && l.Attempt <= q.attempt
 		switch {
 		case v.Placement != nil:
 			p.admit(q, *v.Placement, asked)

@@ -256,7 +256,14 @@ func TestRetriedPhaseKeepsItsPlace(t *testing.T) {
 	require.Equal(t, 2, attempt, "telling it twice changes nothing")
 
 	require.NotNil(t, look(t, s, second, 1, ledger.WakeTimer).Waiting, "the phase that was placed before is ahead")
-	require.Equal(t, "r1-2", look(t, s, first, 2, ledger.WakeFirst).Placed.RunID)
+	again := look(t, s, first, 1, ledger.WakeFirst).Placed
+	require.Equal(t, 2, again.Attempt, "a workflow that was reset asks for an attempt that is over, and gets the present one")
+	_, err = s.RetryPhase(context.Background(), first, 2, ledger.RunEnd{Status: "lost"})
+	require.NoError(t, err)
+	attempt, err = s.RetryPhase(context.Background(), first, 1, ledger.RunEnd{Status: "lost"})
+	require.NoError(t, err)
+	require.Equal(t, 3, attempt, "and is told where the phase really is")
+	require.Equal(t, "r1-3", look(t, s, first, 3, ledger.WakeFirst).Placed.RunID)
 }
 
 func TestConstraintsForbidOverbookingWhateverTheCodeDoes(t *testing.T) {
