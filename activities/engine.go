@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"tidewait/config"
+	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/engine"
 	"tidewait/internal/ledger"
@@ -52,11 +53,11 @@ func (e *Engine) Register(w worker.ActivityRegistry) {
 func (e *Engine) Launch(ctx context.Context, in workflows.LaunchInput) (workflows.LaunchResult, error) {
 	var m mission.Mission
 	if err := json.Unmarshal(in.Document, &m); err != nil {
-		return workflows.LaunchResult{}, final("the mission document is not readable: "+err.Error(), workflows.ErrTypeInvalidMission)
+		return workflows.LaunchResult{}, final("the mission document is not readable: "+err.Error(), api.ErrTypeInvalidMission)
 	}
 	turn, maxWait, err := m.Spec.Bounds(e.Fleet.Turn, e.Fleet.EffectiveMaxWait())
 	if err != nil {
-		return workflows.LaunchResult{}, final(err.Error(), workflows.ErrTypeInvalidMission)
+		return workflows.LaunchResult{}, final(err.Error(), api.ErrTypeInvalidMission)
 	}
 	draft := store.Draft{Name: m.Name, Document: in.Document, Actor: in.Actor, Priority: e.priority(m), WorkflowRun: in.RunID}
 	for _, p := range m.Spec.Phases {

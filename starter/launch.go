@@ -24,12 +24,8 @@ import (
 // launchTimeout bounds how long an engine may take to accept or refuse a launch.
 const launchTimeout = 30 * time.Second
 
-// errTypeInvalid is the type of the error about a document that breaks a rule of
-// this fleet, such as a turn above the fleet's.
-const errTypeInvalid = "InvalidMission"
-
 // attributeMission finds a mission's workflows in Temporal's lists.
-var attributeMission = temporal.NewSearchAttributeKeyKeyword("TidewaitMission")
+var attributeMission = temporal.NewSearchAttributeKeyKeyword(api.AttributeMission)
 
 func launchCommand(c *cli) *cobra.Command {
 	var wait, follow bool
@@ -254,7 +250,7 @@ func (l *launcher) refused(err *temporal.ApplicationError) error {
 		return alreadyRunning(l.name())
 	case api.ErrTypeNoGateway:
 		return unreachable("mission %s is not launched: %s", l.name(), err.Message())
-	case errTypeInvalid:
+	case api.ErrTypeInvalidMission:
 		return usage("mission %s is not launched: %s", l.name(), err.Message())
 	case api.ErrTypeCapability:
 		return &fault{exitCapability, errors.New(capabilityText(l.name(), err.Message(), refusedPhases(err)))}

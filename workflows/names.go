@@ -43,7 +43,6 @@ const (
 	ErrTypeCapacityRefused   = "CapacityRefused"   // benign: still no room; the server tries again
 	ErrTypeNodeSilent        = "NodeSilent"        // benign: the node still may have the run
 	ErrTypeWorkspaceRefused  = "WorkspaceRefused"  // final: a bad URL or ref, an unreadable workspace, unusable results
-	ErrTypeInvalidMission    = "InvalidMission"    // final: the document breaks a rule of this fleet
 	ErrTypeMissionFailed     = "MissionFailed"     // how a failed mission's workflow closes
 	ErrTypePhaseFailed       = "PhaseFailed"       // how a failed phase's workflow closes
 	ErrTypeLaunchUnavailable = "LaunchUnavailable" // the launch could not be recorded
@@ -56,7 +55,7 @@ var (
 	AttrReason  = temporal.NewSearchAttributeKeyKeyword("TidewaitReason")
 	AttrSince   = temporal.NewSearchAttributeKeyTime("TidewaitSince")
 	AttrBound   = temporal.NewSearchAttributeKeyTime("TidewaitBound")
-	AttrMission = temporal.NewSearchAttributeKeyKeyword("TidewaitMission")
+	AttrMission = temporal.NewSearchAttributeKeyKeyword(api.AttributeMission)
 	AttrNode    = temporal.NewSearchAttributeKeyKeyword("TidewaitNode")
 	AttrLattice = temporal.NewSearchAttributeKeyKeyword("TidewaitLattice")
 	AttrApp     = temporal.NewSearchAttributeKeyKeyword("TidewaitApp")

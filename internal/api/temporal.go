@@ -39,14 +39,19 @@ type LaunchReply struct {
 }
 
 // Types of the application errors a refused launch carries; the details of
-// ErrTypeCapability are a capacity.CapabilityRefusal per refused phase.
+// ErrTypeCapability are a []ledger.RefusedPhase.
 const (
-	ErrTypeCapability = "CapabilityRefused"
-	ErrTypeRunning    = "MissionRunning"
-	ErrTypeNoGateway  = "NoGateway"
+	ErrTypeCapability     = "CapabilityRefused"
+	ErrTypeRunning        = "MissionRunning"
+	ErrTypeNoGateway      = "NoGateway"
+	ErrTypeInvalidMission = "InvalidMission" // the document breaks a rule of this fleet
 )
 
-// MissionResult is how a mission's workflow ends.
+// AttributeMission is the search attribute that names a workflow's mission.
+const AttributeMission = "TidewaitMission"
+
+// MissionResult is how a mission's workflow ends: its result when it succeeded
+// or stayed a draft, else the details of the error it closed with.
 type MissionResult struct {
 	Mission     string `json:"mission"`
 	Launch      int    `json:"launch"`
