@@ -35,7 +35,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	defer placer.Wait()
 	freed := func() { placer.Wake(ctx) }
 	sweep := engine.Sweep{Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Log: svc.log}
-	server := engine.Server{Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Version: "0.1.0", Log: svc.log}
+	server := engine.Server{Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Version: version, Log: svc.log}
 
 	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
 		WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,

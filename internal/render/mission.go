@@ -64,7 +64,7 @@ func (o Options) Mission(m api.MissionDetail) string {
 // Progress returns a launch in the few lines that matter while it runs: one per
 // phase, and the whole wait of a phase that waits.
 func (o Options) Progress(m api.MissionDetail) string {
-	out := o.missionTitle(m)
+	out := o.missionTitle(m) + o.missionWait(m)
 	for _, p := range m.PhaseList {
 		out += o.phaseTitle(m.Name, p)
 		if p.Wait != nil {
@@ -107,7 +107,16 @@ func (o Options) missionHead(m api.MissionDetail) string {
 		add("branch", text)
 	}
 	add("node", m.TargetNode)
-	return out
+	return out + o.missionWait(m)
+}
+
+// missionWait returns what the mission itself waits for, such as a gateway that
+// is to open its checkout. The waits of its phases are shown with them.
+func (o Options) missionWait(m api.MissionDetail) string {
+	if m.Wait == nil || m.Wait.Phase != "" {
+		return ""
+	}
+	return o.field("waits", o.paint(yellow, waitingFor(*m.Wait))+", "+o.elapsed(*m.Wait)) + o.waitFields(*m.Wait)
 }
 
 // failureLabel introduces the sentence about a mission that did not succeed.

@@ -31,7 +31,11 @@ func (o Options) elapsed(w api.Wait) string {
 	if w.Bound == nil {
 		return Duration(o.Now.Sub(w.Since)) + ", no bound"
 	}
-	return elapsedOf(o.Now.Sub(w.Since), w.Bound.Sub(w.Since)) + " (fails " + o.clock(*w.Bound) + ")"
+	then := "fails"
+	if w.Kind == "node" { // the phase is placed again, on another node
+		then = "placed again by"
+	}
+	return elapsedOf(o.Now.Sub(w.Since), w.Bound.Sub(w.Since)) + " (" + then + " " + o.clock(*w.Bound) + ")"
 }
 
 // waitFields returns the lines under the header of what waits.
