@@ -74,7 +74,7 @@ func TestValidateTellsOfEveryFile(t *testing.T) {
 	got = tidewait("mission", "validate", good, "-o", "json")
 	require.Equal(t, 0, got.code)
 	require.JSONEq(t, `[{"file":"`+good+`","valid":true,"mission":{"name":"m","spec":{
-		"backend":"process","workspace":{"path":"./files"},"priority":50,
+		"backend":"process","workspace":{"path":"./files"},
 		"phases":[{"name":"only","resources":{"cpuMilli":1000,"memoryMiB":512,"diskMiB":1024},"image":"default","run":["true"],"attempts":1}]}}}]`, got.out)
 }
 
