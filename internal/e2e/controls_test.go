@@ -136,3 +136,21 @@ func TestPostgresAway(t *testing.T) {
 	require.True(t, before.Since.Equal(m.PhaseList[0].Waits[0].Since))
 	p.nothingLeft()
 }
+
+// TestNothingStandsInForQEMU takes QEMU away: the node says so, and a mission
+// that asks for a virtual machine is refused, although the node could run
+// processes.
+func TestNothingStandsInForQEMU(t *testing.T) {
+	p := start(t)
+	p.node("TIDEWAIT_NODE_BACKENDS=microvm,process", "TIDEWAIT_NODE_QEMU=/nowhere/qemu")
+	out := p.must("node", "show", "n1")
+	require.Contains(t, out, "microvm: unusable: ")
+	require.Contains(t, out, "/nowhere/qemu")
+
+	_, errs, exit := p.tidewait("mission", "launch", p.write(missionDoc{name: "vm", backend: "microvm", phases: []phaseDoc{{name: "work", script: "true"}}}))
+	require.Equal(t, 3, exit)
+	require.Contains(t, errs, "backend_unsupported")
+	require.Contains(t, errs, "/nowhere/qemu", "the refusal says why")
+	require.Equal(t, "draft", p.show("vm").Status)
+	require.Zero(t, p.count("SELECT count(*) FROM topology_runs"))
+}
