@@ -35,41 +35,26 @@ type Progress struct {
 
 // ExecuteRun carries one run through its steps on this node.
 func (n *Node) ExecuteRun(ctx context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
-	progress := &beats{ctx: ctx, last: Progress{Run: in.Machine.RunID}}
-	stop := progress.start()
-	defer stop()
-	return n.Agent.Execute(ctx, in, progress.step)
+	p := &progress{last: Progress{Run: in.Machine.RunID}}
+	defer keepAlive(ctx, beatEvery, p.now)()
+	return n.Agent.Execute(ctx, in, func(step string) { activity.RecordHeartbeat(ctx, p.take(step)) })
 }
 
-// beats sends heartbeats with the latest step.
-type beats struct {
-	ctx  context.Context //nolint:containedctx // an activity's context is what heartbeats are recorded on
+// progress is the latest step of a run, for the heartbeats of two goroutines.
+type progress struct {
 	mu   sync.Mutex
 	last Progress
 }
 
-func (b *beats) step(name string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.last.Step, b.last.At = name, time.Now().UTC()
-	activity.RecordHeartbeat(b.ctx, b.last)
+func (p *progress) take(step string) any {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last.Step, p.last.At = step, time.Now().UTC()
+	return p.last
 }
 
-func (b *beats) start() (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		tick := time.NewTicker(beatEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				b.mu.Lock()
-				activity.RecordHeartbeat(b.ctx, b.last)
-				b.mu.Unlock()
-			}
-		}
-	}()
-	return func() { close(done) }
+func (p *progress) now() any {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
 }

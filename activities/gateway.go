@@ -22,34 +22,21 @@ func (g *Gateway) Register(w worker.ActivityRegistry) {
 	w.RegisterActivityWithOptions(g.CommitResults, activity.RegisterOptions{Name: workflows.ActivityCommitResults})
 }
 
+// gatewayBeat is a quarter of the heartbeat timeout of a gateway's activities.
+const gatewayBeat = 5 * time.Second
+
+func nothing() any { return nil }
+
 // OpenCheckout opens a launch's checkout.
 func (g *Gateway) OpenCheckout(ctx context.Context, in workflows.OpenCheckoutInput) (workflows.Checkout, error) {
-	defer alive(ctx, 5*time.Second)()
+	defer keepAlive(ctx, gatewayBeat, nothing)()
 	c, err := g.Gateway.Open(ctx, in)
 	return c, asTemporal(err)
 }
 
 // CommitResults makes a run's results a commit.
 func (g *Gateway) CommitResults(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
-	defer alive(ctx, 5*time.Second)()
+	defer keepAlive(ctx, gatewayBeat, nothing)()
 	c, err := g.Gateway.Commit(ctx, in)
 	return c, asTemporal(err)
-}
-
-// alive sends heartbeats until stop is called.
-func alive(ctx context.Context, every time.Duration) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				activity.RecordHeartbeat(ctx)
-			}
-		}
-	}()
-	return func() { close(done) }
 }
