@@ -28,9 +28,6 @@ type counted struct {
 	product *product
 }
 
-// refusals is how often a phase is looked at in two hours, every ten seconds.
-const refusals = 720
-
 func (m *counted) measure(ctx context.Context) ([]line, error) {
 	happyMission, happyPhase, err := m.happy(ctx)
 	if err != nil {
@@ -39,11 +36,11 @@ func (m *counted) measure(ctx context.Context) ([]line, error) {
 	if err := m.fill(ctx); err != nil {
 		return nil, err
 	}
-	tries := m.pick(refusals, 20)
+	tries := m.pick(m.tries, 20)
 	nudges := m.pick(10, 3)
-	var waited, nudged float64
+	var first, waited, nudged float64
 	g, both := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { waited, err = m.wait(both, "waiter", tries); return err })
+	g.Go(func() (err error) { first, waited, err = m.wait(both, "waiter", tries); return err })
 	g.Go(func() (err error) { nudged, err = m.nudge(both, "nudged", nudges); return err })
 	if err := g.Wait(); err != nil {
 		return nil, err
@@ -56,6 +53,7 @@ func (m *counted) measure(ctx context.Context) ([]line, error) {
 		{measure: "phase that runs at once", figure: sample{happyPhase}, unit: " events", aim: atMost(60)},
 		{measure: "its mission's own workflow", figure: sample{happyMission}, unit: " events"},
 		{measure: fmt.Sprintf("wait of %d refused tries, from the phase's start", tries), figure: sample{waited}, unit: " events", aim: atMost(30)},
+		{measure: "each further refused try", figure: sample{(waited - first) / float64(tries-firstTries)}, unit: " events", aim: atMost(0)},
 		{measure: "that wait with being placed, beyond a phase that runs at once", figure: sample{whole - happyPhase}, unit: " events", aim: atMost(30)},
 		{measure: fmt.Sprintf("each of %d nudges", nudges), figure: sample{nudged}, unit: " events", aim: atMost(12)},
 	}, nil
@@ -86,14 +84,26 @@ func (m *counted) fill(ctx context.Context) error {
 	return m.product.untilNumber(ctx, 1, "the holder runs", "SELECT count(*) FROM reservations WHERE released_at IS NULL")
 }
 
+// firstTries are those after which a wait has settled.
+const firstTries = 10
+
 // wait launches a mission that has to wait, and returns its phase's events once
-// the server counts so many tries.
-func (m *counted) wait(ctx context.Context, name string, tries int) (float64, error) {
+// the server counts the first tries, and all of them.
+func (m *counted) wait(ctx context.Context, name string, tries int) (first, all float64, err error) {
 	m.say("history: %s is refused %d times", name, tries)
 	if _, err := m.product.launch(ctx, name, 1, "true"); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	err := until(ctx, "the phase was refused as often as that", func(ctx context.Context) (bool, error) {
+	if first, err = m.eventsAfter(ctx, name, firstTries); err != nil {
+		return 0, 0, err
+	}
+	all, err = m.eventsAfter(ctx, name, tries)
+	return first, all, err
+}
+
+// eventsAfter returns a phase's events once it was refused so often.
+func (m *counted) eventsAfter(ctx context.Context, name string, tries int) (float64, error) {
+	err := until(ctx, fmt.Sprintf("%s was refused %d times", name, tries), func(ctx context.Context) (bool, error) {
 		attempt, err := m.attempt(ctx, name)
 		return attempt > tries, err
 	})

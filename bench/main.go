@@ -53,6 +53,7 @@ type bench struct {
 	bin   string // directory of the product's programs
 	dir   string // of this run; removed at the end
 	quick bool
+	tries int       // refused tries of the wait whose events are counted
 	out   io.Writer // tables
 	note  io.Writer // progress
 }
@@ -62,6 +63,7 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("only", "", "sections to measure, by name or number, separated by commas")
 	quick := flags.Bool("quick", false, "few repetitions and small counts: whether it works, not how fast")
 	bin := flags.String("bin", "", "directory with tidewait-worker, tidewait-guest and temporal (default: the repository's bin)")
+	tries := flags.Int("tries", 120, "refused tries of the wait whose events are counted; 720 are a wait of two hours, and take twelve minutes")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
@@ -71,7 +73,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{bin: *bin, quick: *quick, out: os.Stdout, note: os.Stderr}
+	b := &bench{bin: *bin, quick: *quick, tries: *tries, out: os.Stdout, note: os.Stderr}
 	if err := b.findPrograms(); err != nil {
 		return err
 	}

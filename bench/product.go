@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds every wait for a condition; nothing here takes this long.
-const patience = 10 * time.Minute
+const patience = 30 * time.Minute
 
 // pollEvery is how often a condition is looked at that nobody reports.
 const pollEvery = 20 * time.Millisecond
