@@ -13,6 +13,7 @@ import (
 	"tidewait/config"
 	"tidewait/internal/api"
 	"tidewait/internal/mission"
+	"tidewait/internal/objects"
 	"tidewait/internal/workspace"
 )
 
@@ -72,7 +73,7 @@ func upload(ctx context.Context, e *engine, s config.Settings, bundle workspace.
 	if err == nil && time.Since(known.ModTime) < s.Fleet.ObjectTTL/2 {
 		return nil
 	}
-	if _, err := store.Put(ctx, jetstream.ObjectMeta{Name: bundle.SHA256}, content); err != nil {
+	if _, err := objects.Put(ctx, store, bundle.SHA256, content); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

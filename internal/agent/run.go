@@ -7,9 +7,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"tidewait/internal/api"
+	"tidewait/internal/objects"
 	"tidewait/internal/vm"
 	"tidewait/workflows"
 )
@@ -177,7 +176,7 @@ func (e *execution) collect(ctx context.Context, machine vm.VM, res *workflows.E
 	r, w := io.Pipe()
 	stored := make(chan error, 1)
 	go func() {
-		_, err := e.agent.results.Put(ctx, jetstream.ObjectMeta{Name: e.in.Machine.RunID}, r)
+		_, err := objects.Put(ctx, e.agent.results, e.in.Machine.RunID, r)
 		_ = r.CloseWithError(err)
 		stored <- err
 	}()

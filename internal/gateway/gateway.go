@@ -20,6 +20,7 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/natsrpc"
+	"tidewait/internal/objects"
 	"tidewait/internal/workspace"
 	"tidewait/workflows"
 )
@@ -113,7 +114,7 @@ func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) 
 		m, err = g.Checkouts.Archive(ctx, mission, commit, w)
 		_ = w.CloseWithError(err)
 	}()
-	info, err := store.Put(ctx, jetstream.ObjectMeta{Name: name}, r)
+	info, err := objects.Put(ctx, store, name, r)
 	_ = r.CloseWithError(err)
 	if err != nil {
 		return workflows.Checkout{}, fmt.Errorf("put the workspace into the object store: %w", err)
@@ -227,7 +228,7 @@ func (g *Gateway) bundle(ctx context.Context, r api.ResultsRequest) (any, error)
 		bundled <- b
 		_ = pw.CloseWithError(err)
 	}()
-	_, err = store.Put(ctx, jetstream.ObjectMeta{Name: name}, pr)
+	_, err = objects.Put(ctx, store, name, pr)
 	_ = pr.CloseWithError(err)
 	b := <-bundled
 	if err != nil {
