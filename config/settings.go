@@ -71,8 +71,8 @@ type Node struct {
 	Labels       map[string]string `mapstructure:"labels"`
 	Backends     []string          `mapstructure:"backends"` // microvm, process
 	CPUs         float64           `mapstructure:"cpus"`     // 0: what the machine has
-	Memory       string            `mapstructure:"memory"`   // such as 8Gi; empty: what the machine has
-	Disk         string            `mapstructure:"disk"`     // such as 50Gi; empty: what data_dir's file system has free
+	Memory       string            `mapstructure:"memory"`   // such as 8Gi; empty: what the machine has, less 512 MiB
+	Disk         string            `mapstructure:"disk"`     // such as 50Gi; empty: nine tenths of what data_dir's file system has free
 	Slots        int64             `mapstructure:"slots"`    // machines at once
 	StartLimit   int64             `mapstructure:"start_limit"`
 	Kernel       string            `mapstructure:"kernel"`      // directory with vmlinuz-VERSION; empty: /boot

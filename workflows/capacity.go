@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -104,8 +105,17 @@ func (p *phase) retryPlace(ctx workflow.Context, w ledger.Waiting) workflow.Futu
 	}
 	p.wake = ledger.WakeTimer
 	interval := p.in.Fleet.RetryInterval
-	summary := clip(fmt.Sprintf("waiting for capacity (%s), looked at every %s: %s", w.Code, interval, w.Sentence))
+	summary := clip(fmt.Sprintf("waiting (%s), looked at every %s: %s", w.Code, interval, shortage(w.Sentence)))
 	return workflow.ExecuteActivity(withServerRetry(ctx, summary, interval, attemptsUntil(w.Left, interval)), ActivityPlace, in)
+}
+
+// shortage is what stands in the way, without what was asked for, which the
+// phase's own summary says.
+func shortage(sentence string) string {
+	if _, after, ok := strings.Cut(sentence, "; "); ok {
+		return after
+	}
+	return sentence
 }
 
 // drain empties a channel, so that a burst of signals costs one look.

@@ -83,6 +83,7 @@ func (a *Agent) finish(r *run, free bool) {
 	}
 	r.stop(nil)
 	close(r.gone)
+	a.hurry()
 }
 
 // execution is one Execute.

@@ -35,7 +35,11 @@ func (o Options) Missions(missions []api.Mission) string {
 func (o Options) missionNow(m api.Mission) string {
 	switch {
 	case m.Wait != nil:
-		return fmt.Sprintf("%q %s, %s: %s", m.Current, waitingFor(*m.Wait), o.elapsed(*m.Wait), o.why(*m.Wait))
+		text := fmt.Sprintf("%s, %s: %s", waitingFor(*m.Wait), o.elapsed(*m.Wait), o.why(*m.Wait))
+		if m.Wait.Phase == "" { // the mission itself waits
+			return text
+		}
+		return fmt.Sprintf("%q %s", m.Wait.Phase, text)
 	case m.Failure != "":
 		return failure(m.FailureCode, m.Failure)
 	case m.Current != "":

@@ -63,6 +63,24 @@ WITH told AS (
 UPDATE nodes SET starting = starting - (SELECT COALESCE(sum(slots), 0) FROM begun) WHERE id = $1
   AND EXISTS (SELECT 1 FROM begun)`
 
+// releaseEndedSQL frees what destroyed machines held. A run whose activity was
+// lost keeps its node until its phase is queued again, so that nobody gets there
+// before it.
+const releaseEndedSQL = `
+WITH freed AS (
+    UPDATE reservations v SET released_at = clock_timestamp() FROM topology_runs r
+    WHERE v.run_id = ANY($2) AND v.node_id = $1 AND v.released_at IS NULL AND r.id = v.run_id
+      AND (r.suspected_at IS NULL OR r.ended_at IS NOT NULL)
+    RETURNING v.*
+), room AS (
+    SELECT node_id, sum(cpu) cpu, sum(memory) memory, sum(disk) disk, sum(slots) slots, sum(starting) starting
+    FROM freed GROUP BY node_id
+)
+UPDATE nodes n SET cpu_reserved = cpu_reserved - f.cpu, memory_reserved = memory_reserved - f.memory,
+    disk_reserved = disk_reserved - f.disk, slots_reserved = slots_reserved - f.slots,
+    starting = n.starting - f.starting, capacity_version = capacity_version + 1
+FROM room f WHERE n.id = f.node_id`
+
 const unwantedSQL = `
 SELECT v.id FROM unnest($2::text[]) AS v (id)
 LEFT JOIN topology_runs r ON r.id = v.id AND r.node_id = $1
@@ -90,9 +108,7 @@ func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult
 			b.Queue(backendSQL, h.Node, name, o.OK, o.Why, o.Accel, o.Kernel, o.Isolation, o.Enforced,
 				o.Overhead.CPUMilli, o.Overhead.MemoryMiB, o.Overhead.DiskMiB, o.BootMs)
 		}
-		for _, run := range h.Ended {
-			b.Queue(releaseSQL, nil, run)
-		}
+		b.Queue(releaseEndedSQL, h.Node, nonNilSlice(h.Ended))
 		queueSteps(b, h)
 		b.Queue(unwantedSQL, h.Node, runIDs(h.Runs)).Query(func(rows pgx.Rows) (err error) {
 			res.Reply.Destroy, err = pgx.CollectRows(rows, pgx.RowTo[string])
@@ -141,6 +157,13 @@ func runIDs(runs []api.RunReport) []string {
 		ids[i] = r.ID
 	}
 	return ids
+}
+
+func nonNilSlice(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
 }
 
 func nonNil(m map[string]string) map[string]string {

@@ -70,6 +70,25 @@ func TestHeartbeatNamesUnwantedMachinesAndReleasesEndedOnes(t *testing.T) {
 	require.Equal(t, "ready", res.Reply.State)
 }
 
+func TestOneHeartbeatReleasesSeveralRuns(t *testing.T) {
+	s, db := open(t, rules)
+	register(t, s, node("a", 4096))
+	l := launch(t, s, draft("m", 3, 1000, time.Hour))
+	for _, p := range l.Phases {
+		require.NotNil(t, look(t, s, p.ID, 1, ledger.WakeFirst).Placed)
+	}
+	h := node("a", 4096)
+	h.Ended = []string{"r1-1", "r3-1", "r99-1"}
+
+	_, err := s.Heartbeat(context.Background(), h)
+
+	require.NoError(t, err)
+	require.Equal(t, 1000, count(t, db, "SELECT memory_reserved FROM nodes"))
+	wrong, err := s.Audit(context.Background())
+	require.NoError(t, err)
+	require.Empty(t, wrong)
+}
+
 func TestNodeThatShrankKeepsWhatIsReserved(t *testing.T) {
 	s, db := open(t, rules)
 	register(t, s, node("a", 1024))
@@ -120,9 +139,11 @@ func TestLostRunsAreJudged(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, judge().Gone)
 
+	require.Equal(t, 1000, count(t, db, "SELECT memory_reserved FROM nodes"), "the phase keeps its room until it queues again")
 	attempt, err := s.RetryPhase(ctx, l.Phases[0].ID, 1, ledger.RunEnd{Status: "lost", FailureCode: "node_lost"})
 	require.NoError(t, err)
 	require.Equal(t, 2, attempt)
+	require.Zero(t, count(t, db, "SELECT memory_reserved FROM nodes"))
 	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM topology_runs WHERE id = 'r1-1' AND status = 'lost' AND failure_code = 'node_lost'"))
 }
 

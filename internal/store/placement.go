@@ -243,6 +243,10 @@ func (p *pass) refuse(q queued, v capacity.Verdict, asked bool) {
 	}
 	r.position = v.Position
 	r.Sentence = number.ReplaceAllStringFunc(r.Sentence, p.name)
+	r.Nodes = slices.Clone(r.Nodes) // equal demands share them
+	for i := range r.Nodes {
+		r.Nodes[i].Why = number.ReplaceAllStringFunc(r.Nodes[i].Why, p.name)
+	}
 	p.refused = append(p.refused, r)
 	if asked && p.looks[q.id].Expire && !p.now.Before(r.bound) {
 		p.outcomes[q.id] = ledger.Outcome{Ended: &ledger.Ended{
