@@ -37,20 +37,20 @@ type Progress struct {
 func (n *Node) ExecuteRun(ctx context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
 	p := &progress{last: Progress{Run: in.Machine.RunID}}
 	defer keepAlive(ctx, beatEvery, p.now)()
-	return n.Agent.Execute(ctx, in, func(step string) { activity.RecordHeartbeat(ctx, p.take(step)) })
+	return n.Agent.Execute(ctx, in, p.take)
 }
 
-// progress is the latest step of a run, for the heartbeats of two goroutines.
+// progress is the latest step of a run, for the next heartbeat. A run that is
+// over before that is spared one: each is an update of its workflow.
 type progress struct {
 	mu   sync.Mutex
 	last Progress
 }
 
-func (p *progress) take(step string) any {
+func (p *progress) take(step string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last.Step, p.last.At = step, time.Now().UTC()
-	return p.last
 }
 
 func (p *progress) now() any {

@@ -37,6 +37,8 @@ func TemporalOptions(s Settings, log *slog.Logger) (client.Options, error) {
 	}
 	options.HostPort = firstOf(s.Temporal.Address, options.HostPort, defaultTemporalAddress)
 	options.Namespace = firstOf(s.Temporal.Namespace, options.Namespace, defaultTemporalNamespace)
+	// Messages are small; compressing them costs more than it saves.
+	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
 	options.Logger = temporallog.NewStructuredLogger(log)
 	return options, nil
 }

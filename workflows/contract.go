@@ -106,6 +106,7 @@ type PhaseInput struct {
 	Gateway   string       `json:"gateway"`
 	Command   PhaseCommand `json:"command"`
 	Checkout  Checkout     `json:"checkout"`
+	Last      bool         `json:"last,omitempty"` // no phase starts from this one's files
 	Fleet     Fleet        `json:"fleet"`
 	// Resume is where an earlier run of this workflow stopped to keep its
 	// history short.
@@ -206,4 +207,5 @@ type CommitResultsInput struct {
 	TreeIn  string   `json:"treeIn"`
 	Results Object   `json:"results"`
 	Deleted []string `json:"deleted,omitempty"`
+	Last    bool     `json:"last,omitempty"` // the files at the commit are not asked for
 }

@@ -216,7 +216,8 @@ func (m *mission) phase(i int, from Checkout) (Checkout, error) {
 	})
 	in := PhaseInput{
 		PhaseID: l.Launched.Phases[i].ID, Mission: m.name, Launch: l.Launched.Launch, Ordinal: i + 1, Pool: l.Mission.Pool,
-		MissionID: l.Launched.MissionID, Gateway: l.Launched.GatewayID, Command: command, Checkout: from, Fleet: l.Fleet,
+		MissionID: l.Launched.MissionID, Gateway: l.Launched.GatewayID, Command: command, Checkout: from,
+		Last: i == len(l.Mission.Phases)-1, Fleet: l.Fleet,
 	}
 	res, err := m.child(ctx, id, in)
 	if err != nil && !m.cancel.requested() {

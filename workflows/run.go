@@ -156,7 +156,7 @@ func (p *phase) retry(placed ledger.Placed, run ledger.RunEnd) error {
 func (p *phase) commit(placed ledger.Placed, res ExecuteRunResult) (*phaseEnd, error) {
 	in := CommitResultsInput{
 		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, RunID: placed.RunID, Node: placed.NodeID,
-		Parent: p.in.Checkout.Commit, TreeIn: p.in.Checkout.Tree, Results: res.Results, Deleted: res.Deleted,
+		Parent: p.in.Checkout.Commit, TreeIn: p.in.Checkout.Tree, Results: res.Results, Deleted: res.Deleted, Last: p.in.Last,
 	}
 	var c Checkout
 	err := onGateway(p.work, &p.waits, p.in.Gateway, "commit the results of run "+placed.RunID, ActivityCommitResults, in, &c)

@@ -60,7 +60,7 @@ func (g *Gateway) Open(ctx context.Context, in workflows.OpenCheckoutInput) (wor
 }
 
 // Commit makes the results of a run a commit on the launch's branch, and
-// prepares the files the next phase starts from.
+// prepares the files the next phase starts from, if there is one.
 func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
 	results, err := g.get(ctx, in.Results)
 	if err != nil {
@@ -79,7 +79,11 @@ func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (
 	if err != nil {
 		return workflows.Checkout{}, err
 	}
-	return g.checkout(ctx, in.Mission, workspace.Branch(in.Mission, in.Launch), c.Commit)
+	branch := workspace.Branch(in.Mission, in.Launch)
+	if in.Last {
+		return workflows.Checkout{Branch: branch, Commit: c.Commit}, nil
+	}
+	return g.checkout(ctx, in.Mission, branch, c.Commit)
 }
 
 func (g *Gateway) get(ctx context.Context, o workflows.Object) (jetstream.ObjectResult, error) {

@@ -45,6 +45,9 @@ func Open(ctx context.Context, url string, maxConns int32, rules Rules) (*Store,
 	if maxConns > 0 {
 		cfg.MaxConns = maxConns
 	}
+	// The plans do not depend on the values, and planning costs more than
+	// executing for most of these statements.
+	cfg.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connect to postgres: %w", err)

@@ -54,14 +54,16 @@ func (g *Gateway) Open(ctx context.Context, r OpenRequest) (Checkout, error) {
 	if err != nil || checkout.Head != "" {
 		return checkout, err
 	}
-	base := checkout.Base
+	base, passing := checkout.Base, ""
 	if base == "" {
-		defer s.forget(ctx, repo)
+		passing = s.ref()
 		if base, err = g.bring(ctx, repo, r, s); err != nil {
+			s.forget(ctx, repo)
 			return Checkout{}, err
 		}
 	}
-	if err := createBranch(ctx, repo, r.Mission, r.Launch, base, checkout.Base == ""); err != nil {
+	if err := createBranch(ctx, repo, r.Mission, r.Launch, base, passing); err != nil {
+		s.forget(ctx, repo)
 		// Another Open of the launch may have been faster.
 		if now, readErr := readCheckout(ctx, repo, r.Mission, r.Launch); readErr == nil && now.Head != "" {
 			return now, nil
@@ -105,12 +107,13 @@ func (g *Gateway) openCheckout(ctx context.Context, name string, launch int) (gi
 }
 
 // createBranch writes the base before the branch, so that a launch with a branch
-// has a base even after a crash between the two.
-func createBranch(ctx context.Context, repo git, name string, launch int, base string, newBase bool) error {
+// has a base even after a crash between the two. A base that was just fetched
+// stands under a passing ref, which goes.
+func createBranch(ctx context.Context, repo git, name string, launch int, base, passing string) error {
 	var steps strings.Builder
 	steps.WriteString("start\n")
-	if newBase {
-		fmt.Fprintf(&steps, "create %s %s\n", baseRef(launch), base)
+	if passing != "" {
+		fmt.Fprintf(&steps, "create %s %s\ndelete %s\n", baseRef(launch), base, passing)
 	}
 	fmt.Fprintf(&steps, "create %s %s\n", branchRef(name, launch), base)
 	steps.WriteString("commit\n")
