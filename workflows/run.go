@@ -69,7 +69,7 @@ func verdict(c PhaseCommand, res ExecuteRunResult) *phaseEnd {
 	default:
 		code, sentence = codeCommandFailed, exitSentence(c, *res.Exit)
 	}
-	return failed(code, sentence, ledger.RunEnd{Status: "failed", Exit: res.Exit, FailureCode: code, Failure: sentence})
+	return failed(code, sentence, ledger.RunEnd{Status: "failed", Info: res.Info, Exit: res.Exit, FailureCode: code, Failure: sentence})
 }
 
 func exitSentence(c PhaseCommand, e vm.Exit) string {
@@ -161,14 +161,14 @@ func (p *phase) commit(placed ledger.Placed, res ExecuteRunResult) (*phaseEnd, e
 	var c Checkout
 	err := onGateway(p.work, &p.waits, p.in.Gateway, "commit the results of run "+placed.RunID, ActivityCommitResults, in, &c)
 	if code, sentence, ok := refusedBy(err, "results_refused"); ok {
-		return failed(code, sentence, ledger.RunEnd{Status: "failed", Exit: res.Exit, FailureCode: code, Failure: sentence}), nil
+		return failed(code, sentence, ledger.RunEnd{Status: "failed", Info: res.Info, Exit: res.Exit, FailureCode: code, Failure: sentence}), nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	return &phaseEnd{
 		Ended:    ledger.Ended{Status: "succeeded", Commit: c.Commit},
-		run:      ledger.RunEnd{Status: "succeeded", Exit: res.Exit},
+		run:      ledger.RunEnd{Status: "succeeded", Info: res.Info, Exit: res.Exit},
 		checkout: c,
 	}, nil
 }

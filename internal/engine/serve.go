@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -27,12 +28,44 @@ type Server struct {
 func (s Server) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 	return natsrpc.Service{
 		Name: "tidewait", Version: s.Version, Description: "missions, nodes and waits of Tidewait",
-		Handlers: s.handlers(), Code: errorCode, Log: s.Log,
+		Handlers: s.patientHandlers(), Code: errorCode, Log: s.Log,
 	}.Serve(ctx, nc, ready)
+}
+
+func (s Server) patientHandlers() map[string]natsrpc.Handler {
+	all := s.handlers()
+	for subject, h := range all {
+		all[subject] = patient(h)
+	}
+	return all
+}
+
+// repeatPause is between two tries of a request that the database did not answer.
+const repeatPause = 200 * time.Millisecond
+
+// patient repeats a request while the database does not answer and the request's
+// time is not over: after a restart of the database the first use of each old
+// connection fails. All requests may be repeated.
+func patient(h natsrpc.Handler) natsrpc.Handler {
+	return func(ctx context.Context, data []byte) (any, error) {
+		for {
+			result, err := h(ctx, data)
+			if err == nil || !store.Unreachable(err) {
+				return result, err
+			}
+			select {
+			case <-time.After(repeatPause):
+			case <-ctx.Done():
+				return nil, fmt.Errorf("the engine cannot reach its database: %w", err)
+			}
+		}
+	}
 }
 
 func errorCode(err error) string {
 	switch {
+	case store.Unreachable(err):
+		return "unavailable"
 	case errors.Is(err, store.ErrNotFound):
 		return "not_found"
 	case errors.Is(err, store.ErrConflict):

@@ -95,7 +95,8 @@ type MissionEnd struct {
 
 // RunEnd is how a run ended.
 type RunEnd struct {
-	Status      string   `json:"status"` // succeeded, failed, cancelled, lost
+	Status      string   `json:"status"`        // succeeded, failed, cancelled, lost
+	Info        vm.Info  `json:"info,omitzero"` // of the machine, when there was one
 	Exit        *vm.Exit `json:"exit,omitempty"`
 	FailureCode string   `json:"failureCode,omitempty"`
 	Failure     string   `json:"failure,omitempty"`

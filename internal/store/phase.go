@@ -25,7 +25,8 @@ FROM freed f WHERE n.id = f.node_id`
 
 	endRunsSQL = `
 UPDATE topology_runs SET status = $2, ended_at = clock_timestamp(), step = 'ended',
-    exit_code = $3, signal = $4, failure_code = $5, failure = $6
+    exit_code = $3, signal = $4, failure_code = $5, failure = $6,
+    accel = COALESCE(NULLIF($7, ''), accel), kernel = COALESCE(NULLIF($8, ''), kernel), isolation = COALESCE(NULLIF($9, ''), isolation)
 WHERE phase_id = $1 AND ended_at IS NULL`
 
 	endPhaseSQL = `
@@ -61,7 +62,7 @@ func queueRunEnd(b *pgx.Batch, phaseID int64, e ledger.RunEnd) {
 			code = &e.Exit.Code
 		}
 	}
-	b.Queue(endRunsSQL, phaseID, e.Status, code, signal, e.FailureCode, e.Failure)
+	b.Queue(endRunsSQL, phaseID, e.Status, code, signal, e.FailureCode, e.Failure, e.Info.Accel, e.Info.Kernel, e.Info.Isolation)
 }
 
 // FinishPhase gives a phase its final status, ends its run and releases its

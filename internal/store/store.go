@@ -8,6 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -93,6 +96,21 @@ var errAgain = errors.New("a row changed meanwhile")
 func isSerialization(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
+}
+
+// Unreachable reports whether an error says that the database did not answer,
+// and nothing about what was asked: a call that may be repeated can be.
+func Unreachable(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		const connectionClass, shutdownClass = "08", "57P0"
+		return strings.HasPrefix(pg.Code, connectionClass) || strings.HasPrefix(pg.Code, shutdownClass)
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || pgconn.SafeToRetry(err) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.As(err, &network) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // exec sends the queued statements in one round trip and returns the first error.
