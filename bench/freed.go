@@ -95,11 +95,11 @@ func (m *handovers) handover(ctx context.Context, i int, begun <-chan *nats.Msg)
 	}
 	// Its workflow has shown the wait and sleeps until the next try.
 	err := until(ctx, to+" waits", func(ctx context.Context) (bool, error) {
-		d, err := m.product.temporal.DescribeWorkflowExecution(ctx, api.PhaseWorkflowID(to, "p1"), "")
+		d, err := m.product.temporal.DescribeWorkflow(ctx, api.PhaseWorkflowID(to, "p1"), "")
 		if err != nil {
 			return false, ignoreMissing(err)
 		}
-		pending := d.GetPendingActivities()
+		pending := d.RawResponse.GetPendingActivities()
 		return len(pending) == 1 && pending[0].GetAttempt() > 1, nil
 	})
 	if err != nil {

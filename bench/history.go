@@ -115,11 +115,11 @@ func (m *counted) eventsAfter(ctx context.Context, name string, tries int) (floa
 
 // attempt returns the number of the try that the server makes or waits for.
 func (m *counted) attempt(ctx context.Context, name string) (int, error) {
-	d, err := m.product.temporal.DescribeWorkflowExecution(ctx, api.PhaseWorkflowID(name, "p1"), "")
+	d, err := m.product.temporal.DescribeWorkflow(ctx, api.PhaseWorkflowID(name, "p1"), "")
 	if err != nil {
 		return 0, ignoreMissing(err)
 	}
-	for _, a := range d.GetPendingActivities() {
+	for _, a := range d.RawResponse.GetPendingActivities() {
 		return int(a.GetAttempt()), nil
 	}
 	return 0, nil
@@ -180,11 +180,11 @@ func (m *counted) release(ctx context.Context, name string) (float64, error) {
 
 // events counts the events of a workflow.
 func (m *counted) events(ctx context.Context, id string) (float64, error) {
-	d, err := m.product.temporal.DescribeWorkflowExecution(ctx, id, "")
+	d, err := m.product.temporal.DescribeWorkflow(ctx, id, "")
 	if err != nil {
 		return 0, err
 	}
-	return float64(d.GetWorkflowExecutionInfo().GetHistoryLength()), nil
+	return float64(d.RawResponse.GetWorkflowExecutionInfo().GetHistoryLength()), nil
 }
 
 // ignoreMissing is for a workflow that is not there yet.
