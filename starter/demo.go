@@ -209,7 +209,7 @@ func (d *demo) checkWait(ctx context.Context) error {
 		return failed("the second phase of survey did not wait and get a node; it says %+v", waits)
 	}
 	w, run := waits[0], big.PhaseList[0].Runs[0]
-	after := w.Ended.Sub(*run.EndedAt)
+	after := w.Ended.Sub(*run.FreedAt)
 	d.say("phase extremes waited %s for big's run %s; it was placed %d ms after the node was freed, woken by %s",
 		w.Ended.Sub(w.Since).Round(100*time.Millisecond), run.ID, after.Milliseconds(), w.WokenBy)
 	if after > time.Second {

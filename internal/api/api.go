@@ -145,6 +145,7 @@ type Run struct {
 	Failure     string     `json:"failure,omitempty"`
 	StartedAt   time.Time  `json:"startedAt"`
 	EndedAt     *time.Time `json:"endedAt,omitempty"`
+	FreedAt     *time.Time `json:"freedAt,omitempty"` // when its node got the room back; earlier than EndedAt while results are committed
 }
 
 // WaitList is the reply to SubjectWaitList, oldest wait first.

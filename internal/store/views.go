@@ -146,7 +146,7 @@ func (s *Store) readRuns(ctx context.Context, r *missionRow, launch int, index m
 SELECT t.phase_id, t.id, t.attempt, t.node_id, t.status,
        CASE WHEN t.ended_at IS NULL AND EXISTS (SELECT 1 FROM reservations v WHERE v.run_id = t.id AND v.released_at IS NOT NULL)
             THEN 'commit' ELSE t.step END, t.accel, t.kernel, t.isolation, t.exit_code, t.signal,
-       t.failure_code, t.failure, t.started_at, t.ended_at
+       t.failure_code, t.failure, t.started_at, t.ended_at, (SELECT v.released_at FROM reservations v WHERE v.run_id = t.id)
 FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id
 WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id, launch)
 	if err != nil {
@@ -156,11 +156,11 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id,
 	var run api.Run
 	columns := []any{
 		&id, &run.ID, &run.Attempt, &run.Node, &run.Status, &run.Step, &run.Accel, &run.Kernel, &run.Isolation, &run.ExitCode,
-		&run.Signal, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt,
+		&run.Signal, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt, &run.FreedAt,
 	}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
 		p := &r.PhaseList[index[id]]
-		run.StartedAt, run.EndedAt = run.StartedAt.UTC(), utc(run.EndedAt)
+		run.StartedAt, run.EndedAt, run.FreedAt = run.StartedAt.UTC(), utc(run.EndedAt), utc(run.FreedAt)
 		p.Runs = append(p.Runs, run)
 		p.Node = run.Node
 		if p.Status == "running" {
