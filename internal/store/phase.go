@@ -89,14 +89,6 @@ func (s *Store) FinishPhase(ctx context.Context, phaseID int64, run ledger.RunEn
 	return end, nil
 }
 
-// CancelPhase ends a phase that waits or runs. One that was placed meanwhile
-// gives its node back; one that has ended keeps its status, which is returned.
-func (s *Store) CancelPhase(ctx context.Context, phaseID int64, reason string) (ledger.Ended, error) {
-	return s.FinishPhase(ctx, phaseID,
-		ledger.RunEnd{Status: "cancelled", FailureCode: "cancelled", Failure: reason},
-		ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: reason})
-}
-
 // RetryPhase ends the phase's run and puts the phase back into the queue for
 // its next attempt. It keeps its place there. It returns the attempt the phase
 // is at. Calling it again for the same attempt changes nothing.

@@ -232,7 +232,9 @@ func TestCancelReleasesWhatWasPlacedMeanwhile(t *testing.T) {
 	id := l.Phases[0].ID
 	look(t, s, id, 1, ledger.WakeFirst)
 
-	got, err := s.CancelPhase(context.Background(), id, "not needed")
+	got, err := s.FinishPhase(context.Background(), id,
+		ledger.RunEnd{Status: "cancelled", FailureCode: "cancelled", Failure: "not needed"},
+		ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: "not needed"})
 
 	require.NoError(t, err)
 	require.Equal(t, ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: "not needed"}, got)

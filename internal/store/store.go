@@ -65,9 +65,6 @@ func Open(ctx context.Context, url string, maxConns int32, rules Rules) (*Store,
 // Close ends all connections.
 func (s *Store) Close() { s.pool.Close() }
 
-// Ping asks the database for a sign of life.
-func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
-
 // Now returns the database's clock.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var now time.Time
