@@ -20,6 +20,12 @@ const longest = 8760 * time.Hour
 // idPattern is what fits a NATS subject token and a bucket name as it is.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
+// Tokens of NATS subjects, without wildcards.
+var (
+	tokenPattern   = regexp.MustCompile(`^[^\s.*>]+$`)
+	subjectPattern = regexp.MustCompile(`^[^\s.*>]+(\.[^\s.*>]+)*$`)
+)
+
 // check refuses values that cannot work, alone or together. It is silent about
 // keys that have a fault already.
 func check(s *Settings, winning map[string]setting, earlier Faults) Faults {
@@ -31,6 +37,7 @@ func check(s *Settings, winning map[string]setting, earlier Faults) Faults {
 	c.fleet()
 	c.node()
 	c.gateway()
+	c.wadm()
 	return c.faults
 }
 
@@ -127,6 +134,14 @@ func (c *checker) gateway() {
 	c.want(!relative, "absolute paths", "gateway.roots")
 	malformed := slices.ContainsFunc(g.GitConfig, func(pair string) bool { return !isGitConfig(pair) })
 	c.want(!malformed, "git settings such as http.proxy=http://proxy:3128", "gateway.git_config")
+}
+
+func (c *checker) wadm() {
+	w := c.settings.Wadm
+	c.want(subjectPattern.MatchString(strings.Trim(w.APIPrefix, " .")),
+		"tokens of a NATS subject separated by dots, such as wadm.api", "wadm.api_prefix")
+	c.want(tokenPattern.MatchString(w.Lattice), "one token of a NATS subject, such as default", "wadm.lattice")
+	c.atLeast("wadm.concurrency", int64(w.Concurrency), 1)
 }
 
 func (c *checker) positive(name string, d time.Duration) {

@@ -43,6 +43,7 @@ func Defaults() Settings {
 			Roots:     []string{},
 			GitConfig: []string{},
 		},
-		Dev: Dev{Nodes: 1},
+		Wadm: Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64},
+		Dev:  Dev{Nodes: 1},
 	}
 }

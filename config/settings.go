@@ -15,6 +15,7 @@ type Settings struct {
 	Fleet    Fleet    `mapstructure:"fleet"`
 	Node     Node     `mapstructure:"node"`
 	Gateway  Gateway  `mapstructure:"gateway"`
+	Wadm     Wadm     `mapstructure:"wadm"`
 	Dev      Dev      `mapstructure:"dev"`
 }
 
@@ -95,6 +96,15 @@ type Gateway struct {
 	Protocols []string `mapstructure:"protocols"` // of workspace URLs: https, ssh, git, file
 	Roots     []string `mapstructure:"roots"`     // directories whose repositories file URLs may name
 	GitConfig []string `mapstructure:"git_config"`
+}
+
+// Wadm configures the API that wash and other clients of wadm speak.
+type Wadm struct {
+	APIPrefix     string `mapstructure:"api_prefix"`     // first tokens of the subjects of requests
+	Multitenant   bool   `mapstructure:"multitenant"`    // an account's token stands before the prefix
+	Lattice       string `mapstructure:"lattice"`        // of commands that name none
+	ProtectShared bool   `mapstructure:"protect_shared"` // refuse to undeploy or delete what deployed applications refer to
+	Concurrency   int    `mapstructure:"concurrency"`    // requests one engine works on at a time
 }
 
 // Dev configures the stack of `tidewait dev`.

@@ -19,6 +19,8 @@ func parse(t reflect.Type, text string) (value any, ok bool) {
 	switch t.Kind() {
 	case reflect.String:
 		return text, true
+	case reflect.Bool:
+		return text == "true", text == "true" || text == "false"
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		n, err := strconv.ParseInt(text, 10, t.Bits())
 		return reflect.ValueOf(n).Convert(t).Interface(), err == nil
@@ -40,6 +42,8 @@ func wanted(t reflect.Type) string {
 		return "want a duration such as 90s, 5m or 1h30m"
 	}
 	switch t.Kind() {
+	case reflect.Bool:
+		return "want true or false"
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		return fmt.Sprintf("want a whole number of at most %d bits", t.Bits())
 	case reflect.Float64:

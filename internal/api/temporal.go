@@ -6,6 +6,7 @@ import "time"
 const (
 	MissionWorkflow = "mission"
 	PhaseWorkflow   = "phase"
+	AppWorkflow     = "application"
 	TaskQueue       = "tidewait"
 
 	UpdateLaunch = "launch" // LaunchRequest → LaunchReply
@@ -19,6 +20,11 @@ func MissionWorkflowID(mission string) string { return "mission." + mission }
 
 // PhaseWorkflowID returns the id of a phase's workflow.
 func PhaseWorkflowID(mission, phase string) string { return "phase." + mission + "." + phase }
+
+// AppWorkflowID returns the id of an application's workflow.
+func AppWorkflowID(account, lattice, name string) string {
+	return "app." + account + "." + lattice + "." + name
+}
 
 // LaunchRequest is the argument of the launch update.
 type LaunchRequest struct {
