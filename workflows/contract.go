@@ -209,3 +209,17 @@ type CommitResultsInput struct {
 	Deleted []string `json:"deleted,omitempty"`
 	Last    bool     `json:"last,omitempty"` // the files at the commit are not asked for
 }
+
+// AppInput starts an application's workflow.
+type AppInput struct {
+	Key ledger.AppKey `json:"key"`
+	// Resume is where an earlier run stopped to keep its history short.
+	Resume AppResume `json:"resume,omitzero"`
+}
+
+// AppResume is the wait that is shown already.
+type AppResume struct {
+	Kind  string    `json:"kind,omitempty"`
+	Code  string    `json:"code,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+}

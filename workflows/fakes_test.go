@@ -38,6 +38,8 @@ type fakes struct {
 	commitResults func(context.Context, workflows.CommitResultsInput) (workflows.Checkout, error)
 	executeRun    func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error)
 
+	loadApp func(context.Context, ledger.AppKey) (ledger.Application, error)
+
 	noteWait  func(context.Context, ledger.OpenWait) error
 	clearWait func(context.Context, string) error
 
@@ -60,6 +62,9 @@ func newFakes() *fakes {
 		retryPhase:  func(_ context.Context, in workflows.RetryPhaseInput) (int, error) { return in.Attempt + 1, nil },
 		judgeRun: func(context.Context, workflows.JudgeRunInput) (ledger.Verdict, error) {
 			return ledger.Verdict{Gone: true, Reason: "the agent of node node-a came back without its run", Node: "node-a"}, nil
+		},
+		loadApp: func(_ context.Context, key ledger.AppKey) (ledger.Application, error) {
+			return waitingApp(1), nil
 		},
 		setCheckout:   func(context.Context, workflows.SetCheckoutInput) error { return nil },
 		noteWait:      func(context.Context, ledger.OpenWait) error { return nil },
@@ -93,6 +98,8 @@ func (f *fakes) Register(r worker.ActivityRegistry) {
 		workflows.ActivityOpenCheckout:  keep(f, workflows.ActivityOpenCheckout, f.openCheckout),
 		workflows.ActivityCommitResults: keep(f, workflows.ActivityCommitResults, f.commitResults),
 		workflows.ActivityExecuteRun:    keep(f, workflows.ActivityExecuteRun, f.executeRun),
+
+		workflows.ActivityLoadApplication: keep(f, workflows.ActivityLoadApplication, f.loadApp),
 	} {
 		r.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}

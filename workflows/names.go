@@ -20,6 +20,8 @@ const (
 	ActivitySetCheckout   = "record-checkout"
 	ActivityFinishMission = "finish-mission"
 
+	ActivityLoadApplication = "load-application"
+
 	// On a gateway's queue.
 	ActivityOpenCheckout  = "open-checkout"
 	ActivityCommitResults = "commit-results"

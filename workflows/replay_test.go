@@ -30,7 +30,7 @@ const (
 )
 
 // recorded is how many histories there must be of each workflow.
-var recorded = map[string]int{api.MissionWorkflow: 4, api.PhaseWorkflow: 7}
+var recorded = map[string]int{api.MissionWorkflow: 4, api.PhaseWorkflow: 7, api.AppWorkflow: 2}
 
 // TestReplay replays what earlier versions of the workflows did: workflows that
 // run while Tidewait is updated must go on where they were.
@@ -64,6 +64,7 @@ func replayer(mission, phase any) worker.WorkflowReplayer {
 	}
 	r.RegisterWorkflowWithOptions(mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
 	r.RegisterWorkflowWithOptions(phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.Application, workflow.RegisterOptions{Name: api.AppWorkflow})
 	return r
 }
 
@@ -100,6 +101,16 @@ func TestRecordHistories(t *testing.T) {
 			s := s.in(t)
 			record(s, newFakes())
 			s.record(api.PhaseWorkflow, scenario, surveyID)
+		})
+	}
+	for scenario, record := range map[string]func(server, *fakes){
+		"waited-and-undeployed": recordAppWaited,
+		"deleted-at-once":       recordAppDeleted,
+	} {
+		t.Run("application-"+scenario, func(t *testing.T) {
+			s := s.in(t)
+			record(s, newFakes())
+			s.record(api.AppWorkflow, scenario, appID)
 		})
 	}
 	for scenario, record := range map[string]func(server, *fakes){

@@ -56,7 +56,7 @@ func startServer(t testing.TB) server {
 func (s server) in(t *testing.T) server {
 	s.t = t
 	t.Cleanup(func() {
-		for _, id := range []string{missionID, surveyID, reportID} {
+		for _, id := range []string{missionID, surveyID, reportID, appID} {
 			_ = s.TerminateWorkflow(context.Background(), id, "", "the test has ended") // most have closed
 		}
 	})
@@ -73,6 +73,7 @@ func (s server) serve(f *fakes) {
 		})
 		w.RegisterWorkflowWithOptions(workflows.Mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
 		w.RegisterWorkflowWithOptions(workflows.Phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
+		w.RegisterWorkflowWithOptions(workflows.Application, workflow.RegisterOptions{Name: api.AppWorkflow})
 		f.Register(w)
 		require.NoError(s.t, w.Start())
 		s.t.Cleanup(w.Stop)

@@ -28,9 +28,13 @@ const (
 	kindGateway  = "gateway"
 )
 
+// recorded reports whether whoever found the wait has written it into the
+// database: the placer, or the change that deployed an application.
+func (w wait) recorded() bool { return w.kind == kindCapacity || w.kind == ledger.KindLattice }
+
 // waits shows a workflow's wait where people look: search attributes, which
 // lists are filtered by; current details; and the database, for the CLI and the
-// API. Of a wait for capacity the placer has written the latter already.
+// API. Some waits are in the latter already.
 type waits struct {
 	shown  wait
 	header string
@@ -53,7 +57,7 @@ func (s *waits) declare(ctx workflow.Context, w wait) error {
 	if !w.bound.IsZero() {
 		updates[3] = AttrBound.ValueSet(w.bound)
 	}
-	if err := workflow.UpsertTypedSearchAttributes(ctx, updates...); err != nil || w.kind == kindCapacity {
+	if err := workflow.UpsertTypedSearchAttributes(ctx, updates...); err != nil || w.recorded() {
 		return err
 	}
 	return callEngine(ctx, "record that it waits: "+w.code, ActivityNoteWait, ledger.OpenWait{
@@ -78,10 +82,10 @@ func (s *waits) clear(ctx workflow.Context, now string, more ...temporal.SearchA
 	return workflow.UpsertTypedSearchAttributes(ctx, more...)
 }
 
-// clearRecord ends the wait in the database, unless the placer does. It is not
-// given up for a cancellation.
+// clearRecord ends the wait in the database, unless whoever ended it has. It is
+// not given up for a cancellation.
 func clearRecord(ctx workflow.Context, w wait) error {
-	if w.kind == kindCapacity {
+	if w.recorded() {
 		return nil
 	}
 	ctx, stop := workflow.NewDisconnectedContext(ctx)

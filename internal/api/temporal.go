@@ -11,6 +11,8 @@ const (
 
 	UpdateLaunch = "launch" // LaunchRequest → LaunchReply
 
+	UpdateRevise = "revise" // AppRevision, to an application
+
 	SignalNudge  = "nudge"  // Nudge, to a phase
 	SignalCancel = "cancel" // Cancel, to a mission or a phase
 )
@@ -64,6 +66,11 @@ type MissionResult struct {
 	Status      string `json:"status"` // draft, succeeded, failed, cancelled
 	FailureCode string `json:"failureCode,omitempty"`
 	Failure     string `json:"failure,omitempty"`
+}
+
+// AppRevision tells an application's workflow that what is deployed has changed.
+type AppRevision struct {
+	Revision int64 `json:"revision"`
 }
 
 // Nudge asks a waiting phase to be looked at now.
