@@ -26,6 +26,7 @@ const (
 	SubjectNodeUndrain  = "tidewait.api.node.undrain"  // NodeRequest → Node
 	SubjectNodeRetire   = "tidewait.api.node.retire"   // NodeRequest → Node
 	SubjectWaitList     = "tidewait.api.wait.list"     // WaitRequest → WaitList
+	SubjectAppImport    = "tidewait.api.app.import"    // ImportRequest → ImportReply
 )
 
 // SubjectGateway returns the subject on which gateway id serves what only it
@@ -285,6 +286,47 @@ type Diff struct {
 	Text string `json:"text"`
 	Cut  bool   `json:"cut,omitempty"`
 }
+
+// ImportRequest brings versions of one application from elsewhere. What is
+// there already is never changed: an import may be repeated, and may come in
+// several requests.
+type ImportRequest struct {
+	Account  string          `json:"account,omitempty"` // empty: of a single tenant
+	Lattice  string          `json:"lattice"`
+	Name     string          `json:"name"`
+	Versions []ImportVersion `json:"versions"`           // oldest first
+	Deployed *string         `json:"deployed,omitempty"` // the version to deploy, of this request or stored before; nil: none
+	Apply    bool            `json:"apply"`              // false: say what would be done, do nothing
+	Actor    string          `json:"actor,omitempty"`
+}
+
+// ImportVersion is one version to bring.
+type ImportVersion struct {
+	Version  string          `json:"version"`
+	Manifest json.RawMessage `json:"manifest"`
+}
+
+// ImportReply says what became of each version, or would.
+type ImportReply struct {
+	Versions []ImportedVersion `json:"versions"`           // in the order of the request
+	Deployed *string           `json:"deployed,omitempty"` // what the request has deployed; nil: nothing
+	Why      string            `json:"why,omitempty"`      // what was to be deployed and is not
+}
+
+// ImportedVersion is what became of one version.
+type ImportedVersion struct {
+	Version string `json:"version"`
+	What    string `json:"what"`          // one of the Import constants
+	Why     string `json:"why,omitempty"` // of a conflict or a refusal
+}
+
+// What became of a version.
+const (
+	ImportAdded    = "added"
+	ImportKept     = "kept"     // it was there, the same
+	ImportConflict = "conflict" // it was there, and is another document
+	ImportRefused  = "refused"  // it is no document that could run
+)
 
 // BundleReply names a git bundle of the branch in the object store.
 type BundleReply struct {
