@@ -3,6 +3,7 @@ package wadm
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -25,6 +26,18 @@ const (
 // of its scalers is.
 var precedence = []StatusType{Failed, Undeployed, Waiting, Reconciling, Unhealthy, Deployed}
 
+// MarshalText writes a type; the zero value is [Undeployed], as every reader has
+// it. Anything else that is no type is an error.
+func (t StatusType) MarshalText() ([]byte, error) {
+	if t == "" {
+		return []byte(Undeployed), nil
+	}
+	if !slices.Contains(precedence, t) {
+		return nil, fmt.Errorf("%q is not a status type", string(t))
+	}
+	return []byte(t), nil
+}
+
 // UnmarshalText reads a type, old spellings included.
 func (t *StatusType) UnmarshalText(text []byte) error {
 	switch s := StatusType(text); s {
@@ -35,17 +48,17 @@ func (t *StatusType) UnmarshalText(text []byte) error {
 	case "ready":
 		*t = Deployed
 	default:
-		return fmt.Errorf("%q is not a status type", s)
+		return fmt.Errorf("%q is not a status type", string(s))
 	}
 	return nil
 }
 
 // Status is how an application is.
 type Status struct {
-	Status     StatusInfo      `json:"status"`
-	Scalers    []ScalerStatus  `json:"scalers,omitempty"`
-	Version    string          `json:"version"`    // deprecated, always ""
-	Components json.RawMessage `json:"components"` // deprecated, always []
+	Status     StatusInfo             `json:"status"`
+	Scalers    []ScalerStatus         `json:"scalers,omitempty"`
+	Version    string                 `json:"version"`    // deprecated, always ""
+	Components Array[json.RawMessage] `json:"components"` // deprecated, always []
 	// Trimmed says that scalers were left out because the reply would have been
 	// too large. An addition.
 	Trimmed bool `json:"trimmed,omitempty"`
@@ -69,9 +82,9 @@ type ScalerStatus struct {
 	Status StatusInfo `json:"status"`
 }
 
-// NewStatus is a status with the deprecated fields as every reader wants them.
+// NewStatus is a status without additions.
 func NewStatus(info StatusInfo, scalers []ScalerStatus) Status {
-	return Status{Status: info, Scalers: scalers, Components: json.RawMessage("[]")}
+	return Status{Status: info, Scalers: scalers}
 }
 
 // NotDeployed is the status of what is not deployed, known or not.

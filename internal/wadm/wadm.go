@@ -90,6 +90,18 @@ type ListRequest struct {
 	Limit int    `json:"limit,omitempty"` // at most so many; 0: all that fit
 }
 
+// Array is a slice that is [] in JSON when it is nil: clients written in Rust
+// read no null there.
+type Array[T any] []T
+
+// MarshalJSON writes the elements.
+func (a Array[T]) MarshalJSON() ([]byte, error) {
+	if a == nil {
+		return []byte("[]"), nil
+	}
+	return json.Marshal([]T(a))
+}
+
 // Error is the reply to a request that failed, whatever it was.
 type Error struct {
 	Result  string `json:"result"` // error
@@ -106,11 +118,11 @@ type GetReply struct {
 // ListReply answers get without a name. The last two fields are additions, there
 // when applications were left out because the reply would have been too large.
 type ListReply struct {
-	Result  string    `json:"result"` // error, success
-	Message string    `json:"message"`
-	Models  []Summary `json:"models"`
-	Total   int       `json:"total,omitempty"`
-	Next    string    `json:"next,omitempty"` // ListRequest.After of the next page
+	Result  string         `json:"result"` // error, success
+	Message string         `json:"message"`
+	Models  Array[Summary] `json:"models"`
+	Total   int            `json:"total,omitempty"`
+	Next    string         `json:"next,omitempty"` // ListRequest.After of the next page
 }
 
 // Summary is an application in a list. All keys are always there.
@@ -146,10 +158,10 @@ type Warning struct {
 // VersionsReply answers versions. Total is an addition, there when versions were
 // left out because the reply would have been too large.
 type VersionsReply struct {
-	Result   string        `json:"result"` // error, success, notfound
-	Message  string        `json:"message"`
-	Versions []VersionInfo `json:"versions"` // in the order they were put
-	Total    int           `json:"total,omitempty"`
+	Result   string             `json:"result"` // error, success, notfound
+	Message  string             `json:"message"`
+	Versions Array[VersionInfo] `json:"versions"` // in the order they were put
+	Total    int                `json:"total,omitempty"`
 }
 
 // VersionInfo is one stored version.
