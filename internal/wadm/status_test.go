@@ -135,7 +135,8 @@ func TestStatusJSON(t *testing.T) {
 			`{"status":{"type":"undeployed"},"version":"","components":[]}`,
 		},
 		{
-			"nothing said", wadm.Status{},
+			"nothing said",
+			wadm.Status{},
 			`{"status":{"type":"undeployed"},"version":"","components":[]}`,
 		},
 		{
@@ -162,7 +163,8 @@ func TestStatusJSON(t *testing.T) {
 				`"version":"","components":[]}`,
 		},
 		{
-			"every addition", wadm.Status{
+			"every addition",
+			wadm.Status{
 				Status: wadm.StatusInfo{
 					Type: wadm.Failed, Message: "m", Reason: "command_failed", Since: &since, Attempt: 3, NextAttempt: &next,
 				},

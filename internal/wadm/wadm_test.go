@@ -52,32 +52,38 @@ func TestReplies(t *testing.T) {
 		{"error", wadm.Error{Result: wadm.ResultError, Message: "version v2 already exists"}, `{"result":"error","message":"version v2 already exists"}`},
 
 		{
-			"get", wadm.GetReply{Result: wadm.ResultSuccess, Message: "m", Manifest: json.RawMessage(`{"kind":"Application"}`)},
+			"get",
+			wadm.GetReply{Result: wadm.ResultSuccess, Message: "m", Manifest: json.RawMessage(`{"kind":"Application"}`)},
 			`{"result":"success","message":"m","manifest":{"kind":"Application"}}`,
 		},
 		{"get of nothing", wadm.GetReply{Result: wadm.ResultNotFound, Message: "m"}, `{"result":"notfound","message":"m"}`},
 
 		{"list of nothing", wadm.ListReply{Result: wadm.ResultSuccess, Message: "m"}, `{"result":"success","message":"m","models":[]}`},
 		{
-			"list of nothing, made", wadm.ListReply{Result: wadm.ResultSuccess, Message: "m", Models: []wadm.Summary{}},
+			"list of nothing, made",
+			wadm.ListReply{Result: wadm.ResultSuccess, Message: "m", Models: []wadm.Summary{}},
 			`{"result":"success","message":"m","models":[]}`,
 		},
 		{
-			"list", wadm.ListReply{Result: wadm.ResultSuccess, Message: "m", Models: []wadm.Summary{wadm.Summarize("a", "v1", nil, nil, notDeployed)}},
+			"list",
+			wadm.ListReply{Result: wadm.ResultSuccess, Message: "m", Models: []wadm.Summary{wadm.Summarize("a", "v1", nil, nil, notDeployed)}},
 			`{"result":"success","message":"m","models":[{"name":"a","version":"v1","description":null,"deployed_version":null,` +
 				`"detailed_status":{"status":{"type":"undeployed"},"version":"","components":[]},"status":"undeployed","status_message":""}]}`,
 		},
 		{
-			"list that did not fit", wadm.ListReply{Result: wadm.ResultSuccess, Message: "m", Total: 7, Next: "a"},
+			"list that did not fit",
+			wadm.ListReply{Result: wadm.ResultSuccess, Message: "m", Total: 7, Next: "a"},
 			`{"result":"success","message":"m","models":[],"total":7,"next":"a"}`,
 		},
 
 		{
-			"put", wadm.PutReply{Result: wadm.ResultCreated, TotalVersions: 1, CurrentVersion: "v1", Message: "m", Name: "a"},
+			"put",
+			wadm.PutReply{Result: wadm.ResultCreated, TotalVersions: 1, CurrentVersion: "v1", Message: "m", Name: "a"},
 			`{"result":"created","total_versions":1,"current_version":"v1","message":"m","name":"a"}`,
 		},
 		{
-			"put with warnings", wadm.PutReply{
+			"put with warnings",
+			wadm.PutReply{
 				Result: wadm.ResultNewVersion, TotalVersions: 2, CurrentVersion: "v2", Message: "m", Name: "a",
 				Warnings: []wadm.Warning{{Rule: "r", Path: "p", Line: 3, Message: "w"}, {Rule: "r", Message: "w"}},
 			},
@@ -86,35 +92,42 @@ func TestReplies(t *testing.T) {
 		},
 
 		{
-			"versions", wadm.VersionsReply{Result: wadm.ResultSuccess, Message: "m", Versions: []wadm.VersionInfo{{Version: "v1", Deployed: true}, {Version: "v2"}}},
+			"versions",
+			wadm.VersionsReply{Result: wadm.ResultSuccess, Message: "m", Versions: []wadm.VersionInfo{{Version: "v1", Deployed: true}, {Version: "v2"}}},
 			`{"result":"success","message":"m","versions":[{"version":"v1","deployed":true},{"version":"v2","deployed":false}]}`,
 		},
 		{
-			"versions of nothing", wadm.VersionsReply{Result: wadm.ResultNotFound, Message: "m"},
+			"versions of nothing",
+			wadm.VersionsReply{Result: wadm.ResultNotFound, Message: "m"},
 			`{"result":"notfound","message":"m","versions":[]}`,
 		},
 		{
-			"versions that did not fit", wadm.VersionsReply{Result: wadm.ResultSuccess, Message: "m", Total: 9},
+			"versions that did not fit",
+			wadm.VersionsReply{Result: wadm.ResultSuccess, Message: "m", Total: 9},
 			`{"result":"success","message":"m","versions":[],"total":9}`,
 		},
 
 		{
-			"delete", wadm.DeleteReply{Result: wadm.ResultDeleted, Message: "m", Undeploy: true},
+			"delete",
+			wadm.DeleteReply{Result: wadm.ResultDeleted, Message: "m", Undeploy: true},
 			`{"result":"deleted","message":"m","undeploy":true}`,
 		},
 		{"delete of nothing", wadm.DeleteReply{Result: wadm.ResultNoop, Message: "m"}, `{"result":"noop","message":"m","undeploy":false}`},
 
 		{
-			"deploy", wadm.DeployReply{Result: wadm.ResultAcknowledged, Message: "m", Name: "a", Version: &v2},
+			"deploy",
+			wadm.DeployReply{Result: wadm.ResultAcknowledged, Message: "m", Name: "a", Version: &v2},
 			`{"result":"acknowledged","message":"m","name":"a","version":"v2"}`,
 		},
 		{
-			"undeploy", wadm.DeployReply{Result: wadm.ResultAcknowledged, Message: "m", Name: "a"},
+			"undeploy",
+			wadm.DeployReply{Result: wadm.ResultAcknowledged, Message: "m", Name: "a"},
 			`{"result":"acknowledged","message":"m","name":"a","version":null}`,
 		},
 
 		{
-			"status", wadm.StatusReply{Result: wadm.ResultOK, Message: "m", Status: &notDeployed},
+			"status",
+			wadm.StatusReply{Result: wadm.ResultOK, Message: "m", Status: &notDeployed},
 			`{"result":"ok","message":"m","status":{"status":{"type":"undeployed"},"version":"","components":[]}}`,
 		},
 		{"status that failed", wadm.StatusReply{Result: wadm.ResultError, Message: "m"}, `{"result":"error","message":"m"}`},
