@@ -1,5 +1,7 @@
 package oam
 
+import "slices"
+
 // Facts is what other applications need to know of a manifest.
 type Facts struct {
 	Shared     bool                     `json:"shared,omitempty"`
@@ -13,4 +15,23 @@ type Reference struct {
 	Application string        `json:"application"`
 	Component   string        `json:"component"`
 	Type        ComponentType `json:"type"`
+}
+
+// Facts returns what other applications need to know of the manifest.
+func (m Manifest) Facts() Facts {
+	facts := Facts{Shared: m.Shared()}
+	for _, c := range m.Spec.Components {
+		if ref := c.Properties.Application; ref != nil {
+			facts.References = append(facts.References, Reference{Application: ref.Name, Component: ref.Component, Type: c.Type})
+			continue
+		}
+		if facts.Components == nil {
+			facts.Components = map[string]ComponentType{}
+		}
+		facts.Components[c.Name] = c.Type
+		facts.IDs = append(facts.IDs, ComponentID(m.Metadata.Name, c.Name, c.Properties.ID))
+	}
+	slices.Sort(facts.IDs)
+	facts.IDs = slices.Compact(facts.IDs)
+	return facts
 }

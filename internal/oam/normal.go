@@ -1,0 +1,156 @@
+package oam
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// JSON returns the normal form: what is stored, and what clients get. It is
+// compact; json.Marshal of a manifest says the same.
+func (m Manifest) JSON() ([]byte, error) { return compactJSON(m) }
+
+// WithVersion returns a copy with the version annotation set.
+func (m Manifest) WithVersion(v string) Manifest {
+	annotations := maps.Clone(m.Metadata.Annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[AnnotationVersion] = v
+	m.Metadata.Annotations = annotations
+	return m
+}
+
+// compactJSON is json.Marshal without escapes for HTML.
+func compactJSON(v any) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// UnmarshalJSON reads a manifest like [Parse].
+func (m *Manifest) UnmarshalJSON(data []byte) error {
+	document, err := Parse(data, JSON)
+	if err != nil {
+		return err
+	}
+	*m = document.Manifest
+	return nil
+}
+
+// MarshalJSON writes lists that must be there as lists.
+func (s Specification) MarshalJSON() ([]byte, error) {
+	type plain Specification
+	if s.Components == nil {
+		s.Components = []Component{}
+	}
+	return compactJSON(plain(s))
+}
+
+// MarshalJSON writes properties, which must be there, as a mapping.
+func (p Policy) MarshalJSON() ([]byte, error) {
+	type plain Policy
+	if p.Properties == nil {
+		p.Properties = map[string]string{}
+	}
+	return compactJSON(plain(p))
+}
+
+// MarshalJSON writes lists that must be there as lists.
+func (l Link) MarshalJSON() ([]byte, error) {
+	type plain Link
+	if l.Interfaces == nil {
+		l.Interfaces = []string{}
+	}
+	return compactJSON(plain(l))
+}
+
+// MarshalJSON writes the type and the properties, whichever they are.
+func (t Trait) MarshalJSON() ([]byte, error) {
+	var written struct {
+		Type       string `json:"type"`
+		Properties any    `json:"properties"`
+	}
+	written.Type = t.Type
+	switch {
+	case t.Link != nil:
+		written.Properties = t.Link
+	case t.Spread != nil:
+		written.Properties = t.Spread
+	default:
+		written.Properties = t.Custom
+	}
+	return compactJSON(written)
+}
+
+// UnmarshalJSON reads a trait as it is read in a manifest.
+func (t *Trait) UnmarshalJSON(data []byte) error {
+	tree, err := readJSON(data)
+	if err != nil {
+		return err
+	}
+	d := decoder{format: JSON}
+	read := d.trait(value{node: tree})
+	if d.err != nil {
+		return d.err
+	}
+	*t = read
+	return nil
+}
+
+// YAML returns the normal form as YAML: block style, keys in the order of JSON.
+func (m Manifest) YAML() ([]byte, error) {
+	src, err := m.JSON()
+	if err != nil {
+		return nil, err
+	}
+	tree, err := readJSON(src)
+	if err != nil {
+		return nil, fmt.Errorf("write the manifest as YAML: %w", err)
+	}
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := errors.Join(encoder.Encode(tree.yaml()), encoder.Close()); err != nil {
+		return nil, fmt.Errorf("write the manifest as YAML: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+func (n *node) yaml() *yaml.Node {
+	switch n.kind {
+	case list:
+		out := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, item := range n.items {
+			out.Content = append(out.Content, item.yaml())
+		}
+		return out
+	case mapping:
+		out := &yaml.Node{Kind: yaml.MappingNode}
+		for i, item := range n.items {
+			out.Content = append(out.Content, yamlString(n.keys[i].text), item.yaml())
+		}
+		return out
+	case text:
+		return yamlString(n.text)
+	default:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: n.text}
+	}
+}
+
+// yamlString writes a string plain when every reader takes it for one.
+func yamlString(said string) *yaml.Node {
+	out := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: said}
+	if plainKind(said) != text {
+		out.Style = yaml.DoubleQuotedStyle
+	}
+	return out
+}

@@ -1,0 +1,188 @@
+package oam
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// readYAML reads a text that is one YAML document.
+func readYAML(src []byte) (*node, error) {
+	if err := checkIndicators(src); err != nil {
+		return nil, err
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(src))
+	var document, second yaml.Node
+	if err := decodeYAML(decoder, &document); err != nil && !errors.Is(err, io.EOF) {
+		return nil, yamlSyntax(err)
+	}
+	if document.Kind == 0 {
+		return nil, &ParseError{Message: "the document is empty; a manifest is wanted"}
+	}
+	switch err := decodeYAML(decoder, &second); {
+	case err == nil:
+		return nil, position{second.Line, second.Column}.error("", "a second YAML document begins here; one document is wanted")
+	case !errors.Is(err, io.EOF):
+		return nil, yamlSyntax(err)
+	}
+	c := converter{known: map[*yaml.Node]*converted{}}
+	root, err := c.convert(document.Content[0], 1)
+	if err != nil {
+		return nil, err
+	}
+	return root.node, nil
+}
+
+// checkIndicators refuses a text that would take the parser more memory than its
+// size justifies: every value but the first comes behind one of few characters.
+func checkIndicators(src []byte) error {
+	indicators := 0
+	for _, char := range src {
+		switch char {
+		case ',', ':', '-', '?', '[', '{', '\n':
+			indicators++
+		}
+	}
+	if indicators > 2*MaxNodes {
+		return &ParseError{Message: fmt.Sprintf("the document may have more than the %d values that are allowed", MaxNodes)}
+	}
+	return nil
+}
+
+// decodeYAML reads one document. The parser must not take the process down with
+// it, whatever it is fed.
+func decodeYAML(decoder *yaml.Decoder, into *yaml.Node) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("yaml: %v", fault)
+		}
+	}()
+	return decoder.Decode(into)
+}
+
+var yamlError = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)$`)
+
+func yamlSyntax(err error) error {
+	failure := &ParseError{Message: "the text is not YAML: " + err.Error()}
+	if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
+		failure.Line, _ = strconv.Atoi(m[1])
+		failure.Message = "the text is not YAML: " + m[2]
+	}
+	return failure
+}
+
+// converter makes a tree of what the parser returns. An alias and its anchor
+// share one node, so that nothing is ever written out; sizes are counted as if
+// it were.
+type converter struct {
+	known map[*yaml.Node]*converted // the anchored ones; nil while being converted
+}
+
+type converted struct {
+	*node
+	size   size
+	height int // levels below and including it
+}
+
+func (c *converter) convert(n *yaml.Node, depth int) (*converted, error) {
+	at := position{n.Line, n.Column}
+	if n.Kind == yaml.AliasNode {
+		return c.follow(n, depth)
+	}
+	if depth > MaxDepth && n.Kind != yaml.ScalarNode {
+		return nil, tooDeep(at)
+	}
+	if n.Anchor != "" {
+		c.known[n] = nil
+	}
+	result, err := c.content(n, at, depth)
+	if err != nil {
+		return nil, err
+	}
+	if n.Anchor != "" {
+		c.known[n] = result
+	}
+	return result, result.size.check(at)
+}
+
+func (c *converter) follow(n *yaml.Node, depth int) (*converted, error) {
+	at := position{n.Line, n.Column}
+	target := c.known[n.Alias]
+	if target == nil {
+		return nil, at.error("", "the alias *"+n.Value+" stands inside what it refers to")
+	}
+	if depth+target.height-1 > MaxDepth {
+		return nil, tooDeep(at)
+	}
+	return target, nil
+}
+
+func (c *converter) content(n *yaml.Node, at position, depth int) (*converted, error) {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return &converted{&node{kind: scalarKind(n), text: n.Value, at: at}, size{1, len(n.Value)}, 0}, nil
+	case yaml.SequenceNode:
+		return c.items(&node{kind: list, at: at}, n.Content, 1, depth)
+	default:
+		result := &node{kind: mapping, at: at, keys: make([]key, 0, len(n.Content)/2)}
+		bytes := 0
+		for i := 0; i < len(n.Content); i += 2 {
+			k, err := c.convert(n.Content[i], depth+1)
+			if err != nil {
+				return nil, err
+			}
+			if !k.kind.scalar() {
+				return nil, k.at.error("", k.describe()+" cannot be a key; a key is a word")
+			}
+			result.keys = append(result.keys, key{k.text, position{n.Content[i].Line, n.Content[i].Column}})
+			bytes += len(k.text)
+		}
+		full, err := c.items(result, n.Content, 2, depth)
+		if err == nil {
+			full.size.bytes += bytes
+		}
+		return full, err
+	}
+}
+
+// items converts every step'th of some nodes into the items of a list or, when
+// step is 2, the values of a mapping.
+func (c *converter) items(into *node, nodes []*yaml.Node, step, depth int) (*converted, error) {
+	full := &converted{into, size{nodes: 1}, 1}
+	into.items = make([]*node, 0, len(nodes)/step)
+	for i := step - 1; i < len(nodes); i += step {
+		item, err := c.convert(nodes[i], depth+1)
+		if err != nil {
+			return nil, err
+		}
+		into.items = append(into.items, item.node)
+		full.size = full.size.plus(item.size)
+		full.height = max(full.height, 1+item.height)
+		if err := full.size.check(item.at); err != nil {
+			return nil, err
+		}
+	}
+	return full, nil
+}
+
+// scalarKind is the kind of a scalar by its tag or, without one, by what it
+// says. Tags that are not of YAML itself mean nothing here.
+func scalarKind(n *yaml.Node) kind {
+	if n.Style&yaml.TaggedStyle != 0 {
+		switch n.Tag {
+		case "!!str", "!!binary", "!!timestamp":
+			return text
+		case "!!null", "!!bool", "!!int", "!!float":
+			return plainKind(n.Value)
+		}
+	}
+	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		return text
+	}
+	return plainKind(n.Value)
+}
