@@ -12,26 +12,35 @@ CREATE TABLE applications (
     -- The newest put, and what lists show of it.
     current_version  text NOT NULL,
     description      text,
+    versions         integer NOT NULL DEFAULT 1 CHECK (versions > 0),
     deployed_version text,
     revision         bigint NOT NULL DEFAULT 0, -- of what is deployed; 0: never deployed
     deployed_by      text NOT NULL DEFAULT '',  -- as the client says; '' when it does not
     deployed_at      timestamptz,
     status           json NOT NULL,             -- as it is published
+    status_type      text NOT NULL,             -- what lists show of it, so that nobody reads JSON for a list
+    status_message   text NOT NULL DEFAULT '',
     created_at       timestamptz NOT NULL DEFAULT now(),
     UNIQUE (account, lattice, name)
-);
+) WITH (fillfactor = 70);
 
 CREATE TABLE application_versions (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- grows with each put: the order of versions
     application_id bigint NOT NULL REFERENCES applications (id) ON DELETE CASCADE,
     version        text NOT NULL,
+    description    text,
     manifest       json NOT NULL,  -- in its normal form, its keys in order
     scalers        json NOT NULL,  -- id, kind and name of each, in the order of a status
     facts          jsonb NOT NULL, -- what other applications need to know
     put_id         uuid NOT NULL,  -- of the request, so that a repeated one is known
+    total          integer NOT NULL, -- versions after this put: the answer to a repeated one
     created_at     timestamptz NOT NULL DEFAULT now(),
     UNIQUE (application_id, version)
 );
+CREATE INDEX application_versions_order ON application_versions (application_id, id);
+-- Who refers to a shared application; most versions refer to none.
+CREATE INDEX application_versions_references ON application_versions
+    USING gin ((facts -> 'references') jsonb_path_ops) WHERE facts ? 'references';
 
 -- What is deployed is stored.
 ALTER TABLE applications ADD CONSTRAINT applications_deployed_version
@@ -42,9 +51,9 @@ CREATE INDEX applications_deployed ON applications (account, lattice, name) WHER
 -- Who owns the ids that run in a lattice: what two applications call the same
 -- they would start and stop in turns.
 CREATE TABLE application_ids (
-    account        text NOT NULL,
-    lattice        text NOT NULL,
-    component_id   text NOT NULL,
+    account        text NOT NULL COLLATE "C",
+    lattice        text NOT NULL COLLATE "C",
+    component_id   text NOT NULL COLLATE "C",
     application_id bigint NOT NULL REFERENCES applications (id) ON DELETE CASCADE,
     PRIMARY KEY (account, lattice, component_id)
 );
@@ -55,9 +64,9 @@ CREATE INDEX application_ids_owner ON application_ids (application_id);
 -- one twice is harmless.
 CREATE TABLE application_outbox (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    account    text NOT NULL,
-    lattice    text NOT NULL,
-    name       text NOT NULL,
+    account    text NOT NULL COLLATE "C",
+    lattice    text NOT NULL COLLATE "C",
+    name       text NOT NULL COLLATE "C",
     channel    text NOT NULL CHECK (channel IN ('nats', 'temporal')),
     kind       text NOT NULL CHECK (kind IN ('published', 'unpublished', 'status', 'revised')),
     revision   bigint NOT NULL,
@@ -79,6 +88,9 @@ ALTER TABLE open_waits
         CHECK (kind IN ('node', 'gateway', 'hold', 'observer', 'lattice', 'backoff', 'dependency')),
     ADD CONSTRAINT open_waits_of_one CHECK (num_nonnulls(mission_id, application_id) = 1);
 CREATE INDEX open_waits_application ON open_waits (application_id);
+-- There may be many now; ending one must not read them all.
+CREATE INDEX open_waits_mission ON open_waits (mission_id);
+CREATE INDEX open_waits_phase ON open_waits (phase_id);
 
 -- The history of an application's waits outlives the application.
 ALTER TABLE wait_history
@@ -86,6 +98,7 @@ ALTER TABLE wait_history
     ADD COLUMN account text,
     ADD COLUMN lattice text,
     ADD COLUMN application text,
+    ADD COLUMN actor text NOT NULL DEFAULT '', -- who undeployed or deleted it, as the client says
     ADD CONSTRAINT wait_history_of_one CHECK (num_nonnulls(mission_id, application) = 1),
     DROP CONSTRAINT wait_history_ended_by_check,
     ADD CONSTRAINT wait_history_ended_by_check

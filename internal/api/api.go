@@ -71,9 +71,11 @@ type NodeRequest struct {
 
 // WaitRequest filters the list of waits.
 type WaitRequest struct {
-	Kind    string `json:"kind,omitempty"`
-	Code    string `json:"code,omitempty"`
-	Mission string `json:"mission,omitempty"`
+	Kind        string `json:"kind,omitempty"`
+	Code        string `json:"code,omitempty"`
+	Mission     string `json:"mission,omitempty"`
+	Lattice     string `json:"lattice,omitempty"` // leaves applications only, as the next does
+	Application string `json:"application,omitempty"`
 }
 
 // MissionList is the reply to SubjectMissionList, newest first.
@@ -158,28 +160,31 @@ type WaitList struct {
 // Wait is the record of something that waits: who, why, since, until, and when
 // it is looked at again.
 type Wait struct {
-	Kind       string                `json:"kind"` // capacity, node, gateway, hold, observer, lattice, backoff, dependency
-	Code       string                `json:"code"`
-	Reason     string                `json:"reason"` // one sentence
-	Mission    string                `json:"mission,omitempty"`
-	Phase      string                `json:"phase,omitempty"`
-	WorkflowID string                `json:"workflowId"`
-	Pool       string                `json:"pool,omitempty"`
-	Since      time.Time             `json:"since"`
-	Bound      *time.Time            `json:"bound,omitempty"`     // when it fails by itself
-	CheckedAt  *time.Time            `json:"checkedAt,omitempty"` // when it was last looked at
-	NextCheck  *time.Time            `json:"nextCheck,omitempty"` // the latest moment of the next look
-	Attempts   int                   `json:"attempts,omitempty"`
-	Position   int                   `json:"position,omitempty"` // in the pool's queue, from 1
-	Ahead      []string              `json:"ahead,omitempty"`    // "mission/phase" of those in front, at most 5
-	Need       *capacity.Resources   `json:"need,omitempty"`     // overhead included where one node decides it
-	ShortBy    *capacity.Resources   `json:"shortBy,omitempty"`
-	BestNode   string                `json:"bestNode,omitempty"`
-	Counts     *capacity.Counts      `json:"counts,omitempty"`
-	Nodes      []capacity.NodeReason `json:"nodes,omitempty"`
-	FreesAt    *time.Time            `json:"freesAt,omitempty"` // the earliest end of a turn on a capable node
-	FreesNode  string                `json:"freesNode,omitempty"`
-	WokenBy    map[string]int        `json:"wokenBy,omitempty"` // tries by what woke them: first, timer, event, nudge
+	Kind        string                `json:"kind"` // capacity, node, gateway, hold, observer, lattice, backoff, dependency
+	Code        string                `json:"code"`
+	Reason      string                `json:"reason"` // one sentence
+	Mission     string                `json:"mission,omitempty"`
+	Phase       string                `json:"phase,omitempty"`
+	Account     string                `json:"account,omitempty"` // of an application
+	Lattice     string                `json:"lattice,omitempty"`
+	Application string                `json:"application,omitempty"`
+	WorkflowID  string                `json:"workflowId"`
+	Pool        string                `json:"pool,omitempty"`
+	Since       time.Time             `json:"since"`
+	Bound       *time.Time            `json:"bound,omitempty"`     // when it fails by itself
+	CheckedAt   *time.Time            `json:"checkedAt,omitempty"` // when it was last looked at
+	NextCheck   *time.Time            `json:"nextCheck,omitempty"` // the latest moment of the next look
+	Attempts    int                   `json:"attempts,omitempty"`
+	Position    int                   `json:"position,omitempty"` // in the pool's queue, from 1
+	Ahead       []string              `json:"ahead,omitempty"`    // "mission/phase" of those in front, at most 5
+	Need        *capacity.Resources   `json:"need,omitempty"`     // overhead included where one node decides it
+	ShortBy     *capacity.Resources   `json:"shortBy,omitempty"`
+	BestNode    string                `json:"bestNode,omitempty"`
+	Counts      *capacity.Counts      `json:"counts,omitempty"`
+	Nodes       []capacity.NodeReason `json:"nodes,omitempty"`
+	FreesAt     *time.Time            `json:"freesAt,omitempty"` // the earliest end of a turn on a capable node
+	FreesNode   string                `json:"freesNode,omitempty"`
+	WokenBy     map[string]int        `json:"wokenBy,omitempty"` // tries by what woke them: first, timer, event, nudge
 }
 
 // PastWait is a wait that ended.
@@ -295,6 +300,7 @@ type ImportRequest struct {
 	Lattice  string          `json:"lattice"`
 	Name     string          `json:"name"`
 	Versions []ImportVersion `json:"versions"`           // oldest first
+	Later    []string        `json:"later,omitempty"`    // names of versions that later requests bring, so that the order can be kept
 	Deployed *string         `json:"deployed,omitempty"` // the version to deploy, of this request or stored before; nil: none
 	Apply    bool            `json:"apply"`              // false: say what would be done, do nothing
 	Actor    string          `json:"actor,omitempty"`
@@ -309,8 +315,9 @@ type ImportVersion struct {
 // ImportReply says what became of each version, or would.
 type ImportReply struct {
 	Versions []ImportedVersion `json:"versions"`           // in the order of the request
-	Deployed *string           `json:"deployed,omitempty"` // what the request has deployed; nil: nothing
-	Why      string            `json:"why,omitempty"`      // what was to be deployed and is not
+	Deployed *string           `json:"deployed,omitempty"` // the version that was to be deployed and is; nil: none was or is
+	Why      string            `json:"why,omitempty"`      // what was to be deployed is not
+	Needs    []string          `json:"needs,omitempty"`    // shared applications whose deployment it lacks
 }
 
 // ImportedVersion is what became of one version.
@@ -324,7 +331,8 @@ type ImportedVersion struct {
 const (
 	ImportAdded    = "added"
 	ImportKept     = "kept"     // it was there, the same
-	ImportConflict = "conflict" // it was there, and is another document
+	ImportConflict = "conflict" // it was there and is another document, or its place in the order is taken
+	ImportSkipped  = "skipped"  // another version of the application is in conflict
 	ImportRefused  = "refused"  // it is no document that could run
 )
 

@@ -35,20 +35,27 @@ ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.
 }
 
 // endOpenWaitsSQL moves waits into the history: those of one workflow, or all of
-// one phase, or all of one mission.
+// one phase, of one mission or of one application. The history of an application
+// names it, since it outlives its row.
 const endOpenWaitsSQL = `
-WITH gone AS (DELETE FROM open_waits WHERE workflow_id = $1 OR phase_id = $2 OR mission_id = $3 RETURNING *)
-INSERT INTO wait_history (mission_id, phase_id, kind, code, reason, since, ended_at, ended_by)
-SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), $4 FROM gone`
+WITH gone AS (
+    DELETE FROM open_waits WHERE workflow_id = $1 OR phase_id = $2 OR mission_id = $3 OR application_id = $4 RETURNING *)
+INSERT INTO wait_history (mission_id, phase_id, account, lattice, application, kind, code, reason, since, ended_at, ended_by, actor)
+SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), $5, $6
+FROM gone g LEFT JOIN applications a ON a.id = g.application_id`
 
 // ClearWait ends the wait of a workflow because what it waited for came.
 func (s *Store) ClearWait(ctx context.Context, workflowID string) error {
-	if _, err := s.pool.Exec(ctx, endOpenWaitsSQL, workflowID, nil, nil, "answered"); err != nil {
+	if _, err := s.pool.Exec(ctx, endOpenWaitsSQL, workflowID, nil, nil, nil, "answered", ""); err != nil {
 		return fmt.Errorf("end the wait of %s: %w", workflowID, err)
 	}
 	return nil
 }
 
 func queueEndOpenWaits(b *pgx.Batch, phaseID, missionID *int64, endedBy string) {
-	b.Queue(endOpenWaitsSQL, "", phaseID, missionID, endedBy)
+	b.Queue(endOpenWaitsSQL, "", phaseID, missionID, nil, endedBy, "")
+}
+
+func queueEndApplicationWait(b *pgx.Batch, applicationID int64, endedBy, actor string) {
+	b.Queue(endOpenWaitsSQL, "", nil, nil, applicationID, endedBy, actor)
 }

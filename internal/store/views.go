@@ -58,13 +58,13 @@ func (s *Store) ListMissions(ctx context.Context, status string, limit int) ([]a
 	if err != nil {
 		return nil, fmt.Errorf("list missions: %w", err)
 	}
-	waits, err := s.ListWaits(ctx, api.WaitRequest{}, time.Minute)
+	waits, err := s.missionWaits(ctx, api.WaitRequest{}, time.Minute)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list missions: %w", err)
 	}
 	byMission := map[string]*api.Wait{}
-	for i := range waits.Waits {
-		byMission[waits.Waits[i].Mission] = &waits.Waits[i]
+	for i := range waits {
+		byMission[waits[i].Mission] = &waits[i]
 	}
 	list := make([]api.Mission, len(found))
 	for i, f := range found {
@@ -124,18 +124,18 @@ FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, r.i
 	if err := s.readPastWaits(ctx, r, launch, index); err != nil {
 		return err
 	}
-	waits, err := s.ListWaits(ctx, api.WaitRequest{Mission: r.Name}, retry)
+	waits, err := s.missionWaits(ctx, api.WaitRequest{Mission: r.Name}, retry)
 	if err != nil {
 		return err
 	}
-	for i, w := range waits.Waits {
+	for i, w := range waits {
 		for j := range r.PhaseList {
 			if launch == r.latest && r.PhaseList[j].Name == w.Phase {
-				r.PhaseList[j].Wait = &waits.Waits[i]
+				r.PhaseList[j].Wait = &waits[i]
 			}
 		}
 		if launch == r.latest {
-			r.Wait = &waits.Waits[i]
+			r.Wait = &waits[i]
 		}
 	}
 	return nil
@@ -210,31 +210,55 @@ ORDER BY w.since, w.phase_id LIMIT $4`
 // ListWaits lists waits, oldest first. retry is how often a waiting phase is
 // looked at; it gives the latest moment of the next look.
 func (s *Store) ListWaits(ctx context.Context, req api.WaitRequest, retry time.Duration) (api.WaitList, error) {
-	var list api.WaitList
-	now, err := s.Now(ctx)
+	list, err := s.listWaits(ctx, req, retry)
 	if err != nil {
-		return list, fmt.Errorf("list waits: %w", err)
+		return api.WaitList{}, fmt.Errorf("list waits: %w", err)
 	}
-	rows, err := s.pool.Query(ctx, waitsSQL, req.Kind, req.Code, req.Mission, MaxList)
-	if err != nil {
-		return list, fmt.Errorf("list waits: %w", err)
+	return list, nil
+}
+
+func (s *Store) listWaits(ctx context.Context, req api.WaitRequest, retry time.Duration) (list api.WaitList, err error) {
+	if list.Now, err = s.Now(ctx); err != nil {
+		return list, err
 	}
-	list.Now = now
-	list.Waits, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) { return scanWait(row, retry) })
-	if err != nil {
-		return list, fmt.Errorf("list waits: %w", err)
+	list.Waits = []api.Wait{}
+	if req.Lattice == "" && req.Application == "" {
+		if list.Waits, err = s.missionWaits(ctx, req, retry); err != nil {
+			return list, err
+		}
 	}
-	others, err := s.listOpenWaits(ctx, req)
-	if err != nil {
-		return list, fmt.Errorf("list waits: %w", err)
+	if req.Mission == "" {
+		applications, err := s.applicationWaits(ctx, req)
+		if err != nil {
+			return list, err
+		}
+		list.Waits = append(list.Waits, applications...)
 	}
-	list.Waits = append(list.Waits, others...)
 	slices.SortStableFunc(list.Waits, func(a, b api.Wait) int { return a.Since.Compare(b.Since) })
 	return list, nil
 }
 
-// listOpenWaits lists the waits that are not for capacity.
-func (s *Store) listOpenWaits(ctx context.Context, req api.WaitRequest) ([]api.Wait, error) {
+// missionWaits lists the waits of missions and their phases, oldest first.
+func (s *Store) missionWaits(ctx context.Context, req api.WaitRequest, retry time.Duration) ([]api.Wait, error) {
+	rows, err := s.pool.Query(ctx, waitsSQL, req.Kind, req.Code, req.Mission, MaxList)
+	if err != nil {
+		return nil, err
+	}
+	waits, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) { return scanWait(row, retry) })
+	if err != nil {
+		return nil, err
+	}
+	others, err := s.openMissionWaits(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	waits = append(waits, others...)
+	slices.SortStableFunc(waits, func(a, b api.Wait) int { return a.Since.Compare(b.Since) })
+	return waits, nil
+}
+
+// openMissionWaits lists the waits of missions that are not for capacity.
+func (s *Store) openMissionWaits(ctx context.Context, req api.WaitRequest) ([]api.Wait, error) {
 	rows, err := s.pool.Query(ctx, `
 SELECT w.workflow_id, m.name, COALESCE(p.name, ''), w.kind, w.code, w.reason, w.since, w.bound, w.checked_at
 FROM open_waits w JOIN missions m ON m.id = w.mission_id LEFT JOIN mission_phases p ON p.id = w.phase_id
@@ -246,6 +270,23 @@ ORDER BY w.since, w.workflow_id LIMIT $4`, req.Kind, req.Code, req.Mission, MaxL
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) {
 		var w api.Wait
 		err := row.Scan(&w.WorkflowID, &w.Mission, &w.Phase, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt)
+		w.Since, w.Bound, w.CheckedAt = w.Since.UTC(), utc(w.Bound), utc(w.CheckedAt)
+		return w, err
+	})
+}
+
+func (s *Store) applicationWaits(ctx context.Context, req api.WaitRequest) ([]api.Wait, error) {
+	rows, err := s.pool.Query(ctx, `
+SELECT w.workflow_id, a.account, a.lattice, a.name, w.kind, w.code, w.reason, w.since, w.bound, w.checked_at
+FROM open_waits w JOIN applications a ON a.id = w.application_id
+WHERE ($1 = '' OR w.kind = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR a.lattice = $3) AND ($4 = '' OR a.name = $4)
+ORDER BY w.since, w.workflow_id LIMIT $5`, req.Kind, req.Code, req.Lattice, req.Application, MaxList)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) {
+		var w api.Wait
+		err := row.Scan(&w.WorkflowID, &w.Account, &w.Lattice, &w.Application, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt)
 		w.Since, w.Bound, w.CheckedAt = w.Since.UTC(), utc(w.Bound), utc(w.CheckedAt)
 		return w, err
 	})

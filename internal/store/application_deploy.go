@@ -1,0 +1,450 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"tidewait/internal/api"
+	"tidewait/internal/ledger"
+	"tidewait/internal/oam"
+	"tidewait/internal/wadm"
+)
+
+// NoVersion says that an application is stored, but not the version asked for.
+type NoVersion struct{ Version string }
+
+func (e *NoVersion) Error() string { return fmt.Sprintf("it has no version %q", e.Version) }
+
+// IDTaken says that another deployed application of the lattice runs a component
+// or provider with the same id.
+type IDTaken struct{ ID, Application string }
+
+func (e *IDTaken) Error() string {
+	return fmt.Sprintf("the id %q belongs to application %s, which is deployed in the same lattice; give the component or provider another id",
+		e.ID, e.Application)
+}
+
+// Unwrap makes it an ErrConflict.
+func (e *IDTaken) Unwrap() error { return ErrConflict }
+
+// SharedMissing says which references no deployed shared application satisfies.
+type SharedMissing struct{ References []oam.Reference }
+
+func (e *SharedMissing) Error() string {
+	names := make([]string, len(e.References))
+	for i, r := range e.References {
+		names[i] = fmt.Sprintf("%s %s of application %s", r.Type, r.Component, r.Application)
+	}
+	return "it refers to what no shared application that is deployed has: " + strings.Join(names, ", ")
+}
+
+// Unwrap makes it an ErrConflict.
+func (e *SharedMissing) Unwrap() error { return ErrConflict }
+
+// InUse says which deployed applications refer to what would be gone.
+type InUse struct{ Dependants []string }
+
+func (e *InUse) Error() string {
+	return "deployed applications refer to it: " + strings.Join(e.Dependants, ", ") + "; undeploy them first"
+}
+
+// Unwrap makes it an ErrConflict.
+func (e *InUse) Unwrap() error { return ErrConflict }
+
+// DeployOptions decide what a deploy may do.
+type DeployOptions struct {
+	Protect bool // refuse with *InUse to take away what deployed applications refer to
+}
+
+// DeployedVersion is what a deploy did.
+type DeployedVersion struct {
+	Version    string
+	Revision   int64
+	Dependants []string // deployed applications that refer to what this version has no more
+}
+
+// DeployApplication makes a version the deployed one; nil or "latest" is the
+// newest put. Deploying what is deployed gives it a new revision. Errors:
+// ErrNotFound for the application, *NoVersion, *IDTaken, *SharedMissing, *InUse.
+func (s *Store) DeployApplication(
+	ctx context.Context, key ledger.AppKey, version *string, actor string, opts DeployOptions,
+) (DeployedVersion, error) {
+	var out DeployedVersion
+	err := errors.Join(checkKey(key), checkText("the actor", actor))
+	if err == nil {
+		err = s.tx(ctx, func(tx pgx.Tx) (err error) {
+			out, err = deploy(ctx, tx, key, version, actor, opts)
+			return err
+		})
+	}
+	if err != nil {
+		return DeployedVersion{}, fmt.Errorf("deploy application %s: %w", key, err)
+	}
+	return out, nil
+}
+
+// deploy first looks which shared applications the version refers to, so that
+// their rows and its own can be held in one order for all. What is decided on is
+// read again then, when it cannot change any more.
+func deploy(
+	ctx context.Context, tx pgx.Tx, key ledger.AppKey, version *string, actor string, opts DeployOptions,
+) (DeployedVersion, error) {
+	if version != nil && *version == oam.LatestVersion {
+		version = nil
+	}
+	look, err := stageVersion(ctx, tx, key, version)
+	if err != nil {
+		return DeployedVersion{}, err
+	}
+	held := rowsOf(key, look.facts.References)
+	if err := holdRows(ctx, tx, key, held); err != nil {
+		return DeployedVersion{}, err
+	}
+	staged, err := stageVersion(ctx, tx, key, version)
+	if err != nil {
+		return DeployedVersion{}, err
+	}
+	if !isSubset(rowsOf(key, staged.facts.References), held) {
+		return DeployedVersion{}, errAgain
+	}
+	if err := takeIDs(ctx, tx, key, staged); err != nil {
+		return DeployedVersion{}, err
+	}
+	missing, err := missingShared(ctx, tx, key.Account, key.Lattice, staged.facts.References)
+	if err != nil {
+		return DeployedVersion{}, err
+	}
+	if len(missing) > 0 {
+		return DeployedVersion{}, &SharedMissing{References: missing}
+	}
+	out := DeployedVersion{Version: staged.version}
+	if staged.wasDeployed {
+		if out.Dependants, err = dependants(ctx, tx, key, &staged.facts); err != nil {
+			return DeployedVersion{}, err
+		}
+		if opts.Protect && len(out.Dependants) > 0 {
+			return DeployedVersion{}, &InUse{Dependants: out.Dependants}
+		}
+	}
+	out.Revision, err = writeDeployed(ctx, tx, key, staged, actor)
+	return out, err
+}
+
+// stagedVersion is a version that is about to be deployed.
+type stagedVersion struct {
+	applicationID int64
+	wasDeployed   bool
+	version       string
+	facts         oam.Facts
+	manifest      []byte
+	scalers       []wadm.ScalerStatus
+}
+
+func stageVersion(ctx context.Context, tx pgx.Tx, key ledger.AppKey, version *string) (stagedVersion, error) {
+	if version != nil && !canBeStored(*version) {
+		return stagedVersion{}, noVersion(ctx, tx, key, version)
+	}
+	var v stagedVersion
+	var scalers []byte
+	err := tx.QueryRow(ctx, `
+SELECT a.id, a.deployed_version IS NOT NULL, v.version, v.facts, v.manifest, v.scalers
+FROM applications a JOIN application_versions v ON v.application_id = a.id AND v.version = COALESCE($4, a.current_version)
+WHERE a.account = $1 AND a.lattice = $2 AND a.name = $3`, key.Account, key.Lattice, key.Name, version).
+		Scan(&v.applicationID, &v.wasDeployed, &v.version, &v.facts, &v.manifest, &scalers)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return v, noVersion(ctx, tx, key, version)
+	}
+	if err != nil {
+		return v, err
+	}
+	v.scalers, err = decodeScalers(scalers)
+	return v, err
+}
+
+// noVersion says what is missing, the application or only the version.
+func noVersion(ctx context.Context, tx pgx.Tx, key ledger.AppKey, version *string) error {
+	var known bool
+	err := tx.QueryRow(ctx, `
+SELECT EXISTS (SELECT 1 FROM applications WHERE account = $1 AND lattice = $2 AND name = $3)`,
+		key.Account, key.Lattice, key.Name).Scan(&known)
+	switch {
+	case err != nil:
+		return err
+	case !known:
+		return ErrNotFound
+	case version == nil: // it was put meanwhile
+		return errAgain
+	}
+	return &NoVersion{Version: *version}
+}
+
+// rowsOf names an application and those it refers to.
+func rowsOf(key ledger.AppKey, references []oam.Reference) map[string]bool {
+	names := map[string]bool{key.Name: true}
+	for _, r := range references {
+		names[r.Application] = true
+	}
+	return names
+}
+
+func isSubset(part, whole map[string]bool) bool {
+	for name := range part {
+		if !whole[name] {
+			return false
+		}
+	}
+	return true
+}
+
+// holdRows holds the row of an application, and keeps those of the others from
+// being changed. Everybody takes them in the order of names.
+func holdRows(ctx context.Context, tx pgx.Tx, key ledger.AppKey, names map[string]bool) error {
+	b := &pgx.Batch{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		strength := "SHARE"
+		if name == key.Name {
+			strength = "UPDATE"
+		}
+		b.Queue(`SELECT FROM applications WHERE account = $1 AND lattice = $2 AND name = $3 FOR `+strength,
+			key.Account, key.Lattice, name)
+	}
+	return exec(ctx, tx, b)
+}
+
+// takeIDs makes the ids of what a version runs the application's own. They are
+// taken in order and before any is left, so that no two wait for each other.
+func takeIDs(ctx context.Context, tx pgx.Tx, key ledger.AppKey, v stagedVersion) error {
+	ids := append([]string{}, v.facts.IDs...)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	_, err := tx.Exec(ctx, `
+INSERT INTO application_ids (account, lattice, component_id, application_id)
+SELECT $1, $2, id, $3 FROM unnest($4::text[]) AS v (id) ON CONFLICT DO NOTHING`, key.Account, key.Lattice, v.applicationID, ids)
+	if err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `
+SELECT i.component_id, a.name, a.id FROM application_ids i JOIN applications a ON a.id = i.application_id
+WHERE i.account = $1 AND i.lattice = $2 AND i.component_id = ANY($3) ORDER BY i.component_id`, key.Account, key.Lattice, ids)
+	if err != nil {
+		return err
+	}
+	var taken IDTaken
+	var owner int64
+	own := 0
+	_, err = pgx.ForEachRow(rows, []any{&taken.ID, &taken.Application, &owner}, func() error {
+		if owner != v.applicationID {
+			return &taken
+		}
+		own++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if own < len(ids) { // the other owner has just left it
+		return errAgain
+	}
+	_, err = tx.Exec(ctx, `DELETE FROM application_ids WHERE application_id = $1 AND NOT component_id = ANY($2)`, v.applicationID, ids)
+	return err
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// MissingShared returns those of refs that no shared application that is
+// deployed satisfies, in their order.
+func (s *Store) MissingShared(ctx context.Context, account, lattice string, refs []oam.Reference) ([]oam.Reference, error) {
+	err := checkKey(ledger.AppKey{Account: account, Lattice: lattice})
+	var missing []oam.Reference
+	if err == nil {
+		missing, err = missingShared(ctx, s.pool, account, lattice, refs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for shared components in lattice %s: %w", lattice, err)
+	}
+	return missing, nil
+}
+
+func missingShared(ctx context.Context, db querier, account, lattice string, refs []oam.Reference) ([]oam.Reference, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	names := make([]string, len(refs))
+	for i, r := range refs {
+		if err := checkReference(r); err != nil {
+			return nil, err
+		}
+		names[i] = r.Application
+	}
+	rows, err := db.Query(ctx, `
+SELECT a.name, v.facts FROM applications a
+JOIN application_versions v ON v.application_id = a.id AND v.version = a.deployed_version
+WHERE a.account = $1 AND a.lattice = $2 AND a.name = ANY($3)`, account, lattice, names)
+	if err != nil {
+		return nil, err
+	}
+	deployed := map[string]oam.Facts{}
+	var name string
+	var facts oam.Facts
+	_, err = pgx.ForEachRow(rows, []any{&name, &facts}, func() error {
+		deployed[name] = facts
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var missing []oam.Reference
+	for _, r := range refs {
+		if !satisfies(deployed[r.Application], r) {
+			missing = append(missing, r)
+		}
+	}
+	return missing, nil
+}
+
+// satisfies reports whether a deployed application has what r refers to.
+func satisfies(facts oam.Facts, r oam.Reference) bool {
+	kind, ok := facts.Components[r.Component]
+	return ok && facts.Shared && kind == r.Type
+}
+
+// dependants names the other deployed applications that refer to one, and that
+// find there no more what they refer to; nil facts have nothing.
+func dependants(ctx context.Context, tx pgx.Tx, key ledger.AppKey, facts *oam.Facts) ([]string, error) {
+	rows, err := tx.Query(ctx, `
+SELECT a.name, v.facts FROM application_versions v
+JOIN applications a ON a.id = v.application_id AND a.deployed_version = v.version
+WHERE v.facts ? 'references'
+  AND v.facts -> 'references' @> jsonb_build_array(jsonb_build_object('application', $3::text))
+  AND a.account = $1 AND a.lattice = $2 AND a.name <> $3 ORDER BY a.name`, key.Account, key.Lattice, key.Name)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	var name string
+	var theirs oam.Facts
+	_, err = pgx.ForEachRow(rows, []any{&name, &theirs}, func() error {
+		misses := slices.ContainsFunc(theirs.References, func(r oam.Reference) bool {
+			return r.Application == key.Name && (facts == nil || !satisfies(*facts, r))
+		})
+		if misses {
+			names = append(names, name)
+		}
+		return nil
+	})
+	return names, err
+}
+
+// writeDeployed records what is deployed, that it waits, and the news of both.
+func writeDeployed(ctx context.Context, tx pgx.Tx, key ledger.AppKey, v stagedVersion, actor string) (int64, error) {
+	reason := ledger.NeverObserved(key.Lattice)
+	since, err := noteLatticeWait(ctx, tx, key, v.applicationID, reason)
+	if err != nil {
+		return 0, err
+	}
+	status, err := encodeStatus(wadm.AllWaiting(v.scalers, ledger.CodeNeverObserved, reason, since))
+	if err != nil {
+		return 0, err
+	}
+	var revision int64
+	b := &pgx.Batch{}
+	b.Queue(`
+UPDATE applications SET deployed_version = $2, revision = nextval('application_revisions'), deployed_by = $3,
+    deployed_at = clock_timestamp(), status = $4, status_type = $5, status_message = $6 WHERE id = $1 RETURNING revision`,
+		v.applicationID, v.version, actor, status.raw, status.kind, status.message).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&revision) })
+	queueNews(b, v.applicationID, channelNATS, ledger.NewsPublished, v.manifest)
+	queueNews(b, v.applicationID, channelNATS, ledger.NewsStatus, status.raw)
+	queueRevised(b, v.applicationID)
+	return revision, exec(ctx, tx, b)
+}
+
+// noteLatticeWait records the wait for the lattice's first host. Since is kept
+// from the first deploy.
+func noteLatticeWait(ctx context.Context, tx pgx.Tx, key ledger.AppKey, applicationID int64, reason string) (time.Time, error) {
+	var since time.Time
+	err := tx.QueryRow(ctx, `
+INSERT INTO open_waits AS o (workflow_id, application_id, kind, code, reason, since, checked_at)
+VALUES ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp())
+ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason, bound = NULL,
+    since = CASE WHEN o.kind = EXCLUDED.kind THEN o.since ELSE EXCLUDED.since END, kind = EXCLUDED.kind,
+    checked_at = EXCLUDED.checked_at
+RETURNING since`,
+		api.AppWorkflowID(key.Account, key.Lattice, key.Name), applicationID, ledger.KindLattice, ledger.CodeNeverObserved, reason).
+		Scan(&since)
+	return since.UTC(), err
+}
+
+// Undeployed is what an undeploy did.
+type Undeployed struct {
+	Was        bool     // something was deployed; if not, nothing is changed
+	Dependants []string // deployed applications that refer to what was undeployed
+}
+
+// UndeployApplication ends what is deployed and keeps all versions. With protect
+// it is refused with *InUse while deployed applications refer to it. Of an
+// unknown application it is ErrNotFound.
+func (s *Store) UndeployApplication(ctx context.Context, key ledger.AppKey, actor string, protect bool) (Undeployed, error) {
+	var out Undeployed
+	err := errors.Join(checkKey(key), checkText("the actor", actor))
+	if err == nil {
+		err = s.tx(ctx, func(tx pgx.Tx) (err error) {
+			out, err = undeploy(ctx, tx, key, actor, protect)
+			return err
+		})
+	}
+	if err != nil {
+		return Undeployed{}, fmt.Errorf("undeploy application %s: %w", key, err)
+	}
+	return out, nil
+}
+
+func undeploy(ctx context.Context, tx pgx.Tx, key ledger.AppKey, actor string, protect bool) (Undeployed, error) {
+	app, err := holdApplication(ctx, tx, key)
+	if err != nil || app.deployed == nil {
+		return Undeployed{}, err
+	}
+	out := Undeployed{Was: true}
+	if out.Dependants, err = dependants(ctx, tx, key, nil); err != nil {
+		return Undeployed{}, err
+	}
+	if protect && len(out.Dependants) > 0 {
+		return Undeployed{}, &InUse{Dependants: out.Dependants}
+	}
+	b := &pgx.Batch{}
+	if err := queueUndeploy(b, app.id, "undeployed", actor); err != nil {
+		return Undeployed{}, err
+	}
+	return out, exec(ctx, tx, b)
+}
+
+// queueUndeploy queues what ends a deployment. endedBy is what the history says
+// of its wait.
+func queueUndeploy(b *pgx.Batch, applicationID int64, endedBy, actor string) error {
+	gone := wadm.NotDeployed()
+	gone.Status.Message = "the application is not deployed"
+	status, err := encodeStatus(gone)
+	if err != nil {
+		return err
+	}
+	queueEndApplicationWait(b, applicationID, endedBy, actor)
+	b.Queue(`DELETE FROM application_ids WHERE application_id = $1`, applicationID)
+	b.Queue(`
+UPDATE applications SET deployed_version = NULL, revision = nextval('application_revisions'), deployed_by = '',
+    deployed_at = NULL, status = $2, status_type = $3, status_message = $4 WHERE id = $1`,
+		applicationID, status.raw, status.kind, status.message)
+	queueNews(b, applicationID, channelNATS, ledger.NewsUnpublished, nil)
+	queueNews(b, applicationID, channelNATS, ledger.NewsStatus, status.raw)
+	queueRevised(b, applicationID)
+	return nil
+}
