@@ -12,6 +12,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/engine"
 	"tidewait/internal/store"
+	"tidewait/internal/wadmapi"
 	"tidewait/migrations"
 	"tidewait/workflows"
 )
@@ -34,7 +35,15 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	placer := engine.NewPlacer(ctx, db, dispatcher.Kick, svc.log)
 	defer placer.Wait()
 	freed := func() { placer.Wake(ctx) }
-	sweep := engine.Sweep{Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Log: svc.log}
+	publisher := &wadmapi.Publisher{JS: svc.js}
+	if err := publisher.EnsureStreams(ctx); err != nil {
+		return err
+	}
+	courier := engine.NewCourier(db, publisher, svc.temporal, svc.log)
+	applications := wadmapi.Server{Store: db, NATS: svc.nats, Settings: s.Wadm, Changed: courier.Kick, Log: svc.log}
+	sweep := engine.Sweep{
+		Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Changed: courier.Kick, Log: svc.log,
+	}
 	server := engine.Server{Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Version: version, Log: svc.log}
 
 	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
@@ -51,11 +60,30 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 
 	g.Go(func() error { dispatcher.Run(ctx); return nil })
 	g.Go(func() error { sweep.Run(ctx); return nil })
-	g.Go(func() error { return server.Serve(ctx, svc.nats, ready) })
+	g.Go(func() error { courier.Run(ctx); return nil })
+	serving := make(chan struct{}, 2)
+	up := func() { serving <- struct{}{} }
+	g.Go(func() error { return server.Serve(ctx, svc.nats, up) })
+	g.Go(func() error { return applications.Serve(ctx, up) })
+	g.Go(func() error { return readyWhen(ctx, serving, cap(serving), ready) })
 	return g.Wait()
+}
+
+// readyWhen calls ready when n parts are up.
+func readyWhen(ctx context.Context, up <-chan struct{}, n int, ready func()) error {
+	for range n {
+		select {
+		case <-up:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	ready()
+	return nil
 }
 
 func registerWorkflows(w worker.WorkflowRegistry) {
 	w.RegisterWorkflowWithOptions(workflows.Mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
 	w.RegisterWorkflowWithOptions(workflows.Phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
+	w.RegisterWorkflowWithOptions(workflows.Application, workflow.RegisterOptions{Name: api.AppWorkflow})
 }

@@ -8,6 +8,7 @@ import (
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
 	"tidewait/internal/api"
@@ -18,14 +19,17 @@ import (
 // Sweep compares open missions with Temporal's executions. Somebody may have
 // terminated a workflow, or Temporal may have lost its database: then nobody
 // works on the mission any more, and it fails saying so instead of staying
-// open for ever. It also settles drains and audits the counters.
+// open for ever. A deployed application gets its workflow again. The sweep also
+// settles drains and audits the counters.
 type Sweep struct {
 	Store    *store.Store
 	Temporal client.Client
 	Every    time.Duration
 	// Freed is called when capacity may have been freed.
 	Freed func()
-	Log   *slog.Logger
+	// Changed is called when the outbox of applications has got something.
+	Changed func()
+	Log     *slog.Logger
 }
 
 // Run sweeps until ctx ends.
@@ -46,7 +50,7 @@ func (s Sweep) Run(ctx context.Context) {
 
 // Once does one sweep.
 func (s Sweep) Once(ctx context.Context) error {
-	return errors.Join(s.missions(ctx), s.orphans(ctx), s.drains(ctx), s.audit(ctx))
+	return errors.Join(s.missions(ctx), s.applications(ctx), s.orphans(ctx), s.drains(ctx), s.audit(ctx))
 }
 
 func (s Sweep) missions(ctx context.Context) error {
@@ -71,6 +75,57 @@ func (s Sweep) missions(ctx context.Context) error {
 	return nil
 }
 
+// applications gives deployed applications whose workflow is gone a new one.
+func (s Sweep) applications(ctx context.Context) error {
+	deployed, err := s.Store.DeployedApplications(ctx)
+	if err != nil || len(deployed) == 0 {
+		return err
+	}
+	running, err := s.runningApplications(ctx)
+	if err != nil {
+		return err
+	}
+	for _, key := range deployed {
+		id := api.AppWorkflowID(key.Account, key.Lattice, key.Name)
+		if running[id] {
+			continue
+		}
+		// The list of running workflows is a little behind.
+		why, err := s.closed(ctx, id)
+		if err != nil || why == "" {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		s.Log.Warn("a deployed application had no workflow; it gets a new one", "application", key.String(), "why", why)
+		if err := s.Store.Renew(ctx, key); err != nil {
+			return err
+		}
+		s.Changed()
+	}
+	return nil
+}
+
+func (s Sweep) runningApplications(ctx context.Context) (map[string]bool, error) {
+	running := map[string]bool{}
+	var page []byte
+	for {
+		res, err := s.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+			Query: "WorkflowType = '" + api.AppWorkflow + "' AND ExecutionStatus = 'Running'", PageSize: 1000, NextPageToken: page,
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range res.GetExecutions() {
+			running[e.GetExecution().GetWorkflowId()] = true
+		}
+		if page = res.GetNextPageToken(); len(page) == 0 {
+			return running, nil
+		}
+	}
+}
+
 // orphans frees what ended runs still hold once their machines are gone.
 func (s Sweep) orphans(ctx context.Context) error {
 	runs, err := s.Store.ReleaseOrphans(ctx)
@@ -83,11 +138,19 @@ func (s Sweep) orphans(ctx context.Context) error {
 
 // lost says why nobody works on a mission, or nothing when somebody does.
 func (s Sweep) lost(ctx context.Context, mission string) (string, error) {
-	id := api.MissionWorkflowID(mission)
+	why, err := s.closed(ctx, api.MissionWorkflowID(mission))
+	if why != "" {
+		why += ", so nobody works on the mission"
+	}
+	return why, err
+}
+
+// closed says how a workflow ended, or nothing when it runs.
+func (s Sweep) closed(ctx context.Context, id string) (string, error) {
 	desc, err := s.Temporal.DescribeWorkflow(ctx, id, "")
 	var notFound *serviceerror.NotFound
 	if errors.As(err, &notFound) {
-		return "Temporal does not know workflow " + id + " any more, so nobody works on the mission", nil
+		return "Temporal does not know workflow " + id + " any more", nil
 	}
 	if err != nil {
 		return "", err
@@ -96,7 +159,7 @@ func (s Sweep) lost(ctx context.Context, mission string) (string, error) {
 	if status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		return "", nil
 	}
-	return "workflow " + id + " was closed as " + status.String() + " before the mission ended, so nobody works on it", nil
+	return "workflow " + id + " was closed as " + status.String() + " too early", nil
 }
 
 // drains ends phases whose node has passed its drain deadline, by the same

@@ -1,0 +1,174 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"golang.org/x/sync/errgroup"
+
+	"tidewait/internal/api"
+	"tidewait/internal/ledger"
+	"tidewait/internal/store"
+	"tidewait/internal/wadmapi"
+	"tidewait/workflows"
+)
+
+// Courier carries news of applications from the outbox to NATS and to their
+// workflows. Engines share the outbox; of one application each has its news
+// carried in order, by one engine at a time. News carried twice is harmless: it
+// is numbered by revision.
+type Courier struct {
+	Store     *store.Store
+	Publisher *wadmapi.Publisher
+	Temporal  client.Client
+	Log       *slog.Logger
+	kick      chan struct{}
+}
+
+// NewCourier returns a courier; Run works it.
+func NewCourier(s *store.Store, p *wadmapi.Publisher, c client.Client, log *slog.Logger) *Courier {
+	return &Courier{Store: s, Publisher: p, Temporal: c, Log: log, kick: make(chan struct{}, 1)}
+}
+
+// Kick says that the outbox has something.
+func (c *Courier) Kick() { token(c.kick) }
+
+const (
+	courierBatch   = 64
+	courierAtOnce  = 8
+	carryTime      = 10 * time.Second
+	claimTime      = 30 * time.Second // after that another engine carries what this one took
+	carryRetryMost = time.Minute
+)
+
+// Run carries news until ctx ends.
+func (c *Courier) Run(ctx context.Context) {
+	tick := time.NewTicker(dispatchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.kick:
+		case <-tick.C:
+		}
+		if err := c.drain(ctx); err != nil && ctx.Err() == nil {
+			c.Log.Warn("news of applications stay in the outbox and are tried again", "error", err)
+		}
+	}
+}
+
+// drain carries news until none is due. Each claim gets the oldest news of each
+// application only, so there may be more behind it.
+func (c *Courier) drain(ctx context.Context) error {
+	for {
+		news, err := c.Store.ClaimNews(ctx, courierBatch, claimTime)
+		if err != nil || len(news) == 0 {
+			return err
+		}
+		if err := c.carryAll(ctx, news); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Courier) carryAll(ctx context.Context, news []ledger.News) error {
+	delivered := make([]int64, len(news)) // 0: not
+	var g errgroup.Group
+	g.SetLimit(courierAtOnce)
+	for i, n := range news {
+		g.Go(func() error {
+			carrying, cancel := context.WithTimeout(ctx, carryTime)
+			defer cancel()
+			err := c.carry(carrying, n)
+			if err == nil {
+				delivered[i] = n.ID
+				return nil
+			}
+			return c.failed(ctx, n, err)
+		})
+	}
+	err := g.Wait()
+	done := make([]int64, 0, len(news))
+	for _, id := range delivered {
+		if id != 0 {
+			done = append(done, id)
+		}
+	}
+	return errors.Join(err, c.Store.NewsDelivered(ctx, done))
+}
+
+func (c *Courier) failed(ctx context.Context, n ledger.News, why error) error {
+	if ctx.Err() != nil {
+		return nil // the claim ends by itself
+	}
+	again := carryRetry(n.Attempts)
+	c.Log.Warn("news of an application was not delivered", "application", n.Key.String(), "kind", n.Kind,
+		"revision", n.Revision, "attempt", n.Attempts, "again_in", again, "error", why)
+	return c.Store.NewsFailed(ctx, n.ID, why.Error(), again)
+}
+
+// carryRetry is the pause after a try: 1 s, doubled each time, at most a minute.
+func carryRetry(attempts int) time.Duration {
+	return min(time.Second<<min(max(attempts-1, 0), 10), carryRetryMost)
+}
+
+func (c *Courier) carry(ctx context.Context, n ledger.News) error {
+	if n.Kind == ledger.NewsRevised {
+		return c.revise(ctx, n)
+	}
+	return c.Publisher.Publish(ctx, n)
+}
+
+// revise tells an application's workflow to look again, and starts it when the
+// application is deployed and has none.
+func (c *Courier) revise(ctx context.Context, n ledger.News) error {
+	app, err := c.Store.Application(ctx, n.Key)
+	if err != nil {
+		return err
+	}
+	update := client.UpdateWorkflowOptions{
+		UpdateID:     "revision-" + strconv.FormatInt(n.Revision, 10) + "-" + strconv.FormatInt(n.ID, 10),
+		WorkflowID:   api.AppWorkflowID(n.Key.Account, n.Key.Lattice, n.Key.Name),
+		UpdateName:   api.UpdateRevise,
+		Args:         []any{api.AppRevision{Revision: n.Revision}},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+	}
+	if app.IsDeployed {
+		return c.startAndUpdate(ctx, n.Key, update)
+	}
+	_, err = c.Temporal.UpdateWorkflow(ctx, update)
+	var gone *serviceerror.NotFound
+	if errors.As(err, &gone) {
+		return nil // nothing is deployed, and nobody has to be told
+	}
+	return err
+}
+
+func (c *Courier) startAndUpdate(ctx context.Context, key ledger.AppKey, update client.UpdateWorkflowOptions) error {
+	start := c.Temporal.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
+		ID: update.WorkflowID, TaskQueue: workflows.TaskQueue,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		TypedSearchAttributes:    workflows.AppAttributes(key),
+		StaticSummary:            fmt.Sprintf("application %s in lattice %s", key.Name, key.Lattice),
+		StaticDetails: fmt.Sprintf("Lives while `%s` is deployed in lattice `%s` of account `%s`.\n\n"+
+			"- **status:** `tidewait app status %[1]s --lattice %[2]s` or `wash app status %[1]s`\n"+
+			"- **end it:** `tidewait app undeploy %[1]s --lattice %[2]s`; closed by hand it is started again by the next sweep\n",
+			key.Name, key.Lattice, key.Account),
+	}, api.AppWorkflow, workflows.AppInput{Key: key})
+	handle, err := c.Temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
+		StartWorkflowOperation: start, UpdateOptions: update,
+	})
+	if err != nil {
+		return err
+	}
+	return handle.Get(ctx, nil)
+}
