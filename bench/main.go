@@ -46,6 +46,7 @@ var sections = []section{
 	{"freed", "From freed capacity to the phase that waited for it", freed},
 	{"microvm", "A cold job in a microVM", coldJobs},
 	{"waiting", "The engine with 1,000 waiting phases", waitingPhases},
+	{"applications", "The API of applications, 1,000 stored", applications},
 }
 
 // bench is what sections share.
@@ -53,6 +54,7 @@ type bench struct {
 	bin   string // directory of the product's programs
 	dir   string // of this run; removed at the end
 	quick bool
+	wadm  string    // a wadm to measure beside; empty: none
 	tries int       // refused tries of the wait whose events are counted
 	out   io.Writer // tables
 	note  io.Writer // progress
@@ -64,6 +66,7 @@ func run(ctx context.Context, args []string) error {
 	quick := flags.Bool("quick", false, "few repetitions and small counts: whether it works, not how fast")
 	bin := flags.String("bin", "", "directory with tidewait-worker, tidewait-guest and temporal (default: the repository's bin)")
 	tries := flags.Int("tries", 120, "refused tries of the wait whose events are counted; 720 are a wait of two hours, and take twelve minutes")
+	wadm := flags.String("wadm", "", "a program of wadm 0.21 to measure beside in the section applications")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
@@ -73,7 +76,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{bin: *bin, quick: *quick, tries: *tries, out: os.Stdout, note: os.Stderr}
+	b := &bench{bin: *bin, quick: *quick, wadm: *wadm, tries: *tries, out: os.Stdout, note: os.Stderr}
 	if err := b.findPrograms(); err != nil {
 		return err
 	}
