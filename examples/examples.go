@@ -8,3 +8,8 @@ import "embed"
 //
 //go:embed missions
 var Missions embed.FS
+
+// Apps holds examples/apps.
+//
+//go:embed apps
+var Apps embed.FS

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tidewait/internal/render"
+	"tidewait/internal/wadm"
+)
+
+func appListCommand(c *cli) *cobra.Command {
+	var watch string
+	cmd := &cobra.Command{
+		Use:   "list [--watch [INTERVAL]]",
+		Short: "List a lattice's applications with what each waits for",
+		Long: `List a lattice's applications, by name, with what each waits for. With --watch a
+terminal is redrawn every INTERVAL (default 2s); elsewhere a line is printed
+whenever something changes. A bare number is milliseconds.`,
+		Example: `  tidewait app list
+  tidewait app list --watch 5s`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			every, err := watchEvery(cmd, watch, args)
+			if err != nil {
+				return err
+			}
+			return c.withApps(cmd, nil, func(ctx context.Context, a *apps) error {
+				if every > 0 {
+					return a.watch(ctx, every)
+				}
+				return a.list(ctx)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&watch, "watch", "", "keep looking until interrupted")
+	cmd.Flags().Lookup("watch").NoOptDefVal = watchInterval.String()
+	return cmd
+}
+
+// watchEvery reads --watch, --watch=INTERVAL and --watch INTERVAL; 0 is none.
+func watchEvery(cmd *cobra.Command, watch string, args []string) (time.Duration, error) {
+	if !cmd.Flags().Changed("watch") {
+		if len(args) > 0 {
+			return 0, usage("list takes no %q; look at one application with `tidewait app status`, or give --lattice", args[0])
+		}
+		return 0, nil
+	}
+	if len(args) > 0 {
+		watch = args[0]
+	}
+	every, err := time.ParseDuration(watch)
+	if ms, plain := strconv.Atoi(watch); plain == nil {
+		every, err = time.Duration(ms)*time.Millisecond, nil
+	}
+	if err != nil || every < 100*time.Millisecond {
+		return 0, usage("--watch %s is no interval; give 100ms or more, such as 5s", watch)
+	}
+	return every, nil
+}
+
+func (a *apps) list(ctx context.Context) error {
+	list, err := askApps(ctx, a, a.client.List)
+	if err != nil {
+		return err
+	}
+	return a.cli.print(list, time.Now(), func(o render.Options) string { return o.Applications(a.lattice, list) })
+}
+
+// watch shows the list until it is interrupted, which is its normal end.
+func (a *apps) watch(ctx context.Context, every time.Duration) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	var before []wadm.Summary
+	for first := true; ; first = false {
+		list, err := askApps(ctx, a, a.client.List)
+		if ctx.Err() != nil {
+			return interrupted("interrupted")
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.showList(first, before, list); err != nil {
+			return err
+		}
+		before = list
+		select {
+		case <-ctx.Done():
+			return interrupted("interrupted")
+		case <-ticker.C:
+		}
+	}
+}
+
+// showList shows a list, or what changed in it since the one before.
+func (a *apps) showList(first bool, before, list []wadm.Summary) error {
+	view := a.cli.view(time.Now())
+	switch {
+	case a.cli.structured():
+		if !first && reflect.DeepEqual(before, list) {
+			return nil
+		}
+		return a.cli.stream(list)
+	case view.Width > 0:
+		const clearScreen = "\x1b[H\x1b[2J"
+		_, err := fmt.Fprint(a.cli.out, clearScreen+view.Applications(a.lattice, list))
+		return err
+	case first && len(list) == 0:
+		_, err := fmt.Fprint(a.cli.out, view.Applications(a.lattice, list))
+		return err
+	}
+	for _, line := range view.ApplicationChanges(before, list) {
+		if _, err := fmt.Fprintln(a.cli.out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func appGetCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "get [NAME [VERSION]]",
+		Short: "Print a version of an application as it is stored",
+		Long: `Print a version of an application as it is stored, the newest when none is given:
+as YAML, or with -o json as JSON. Both can be put again. Without a NAME the
+applications are listed.`,
+		Example: `  tidewait app get hello
+  tidewait app get hello v1 > hello.yaml`,
+		Args:              cobra.MaximumNArgs(2),
+		ValidArgsFunction: c.completeApps,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.withApps(cmd, nil, func(ctx context.Context, a *apps) error { return a.list(ctx) })
+			}
+			t, err := namedTarget(args)
+			if err != nil {
+				return err
+			}
+			return c.withApps(cmd, nil, func(ctx context.Context, a *apps) error { return a.get(ctx, t) })
+		},
+	}
+}
+
+func (a *apps) get(ctx context.Context, t appTarget) error {
+	manifest, err := askApps(ctx, a, func(ctx context.Context) (json.RawMessage, error) {
+		return a.client.Get(ctx, t.name, t.version)
+	})
+	if err != nil {
+		return err
+	}
+	document, err := asYAML(manifest)
+	if err != nil {
+		return failed("the document of application %s cannot be read: %w", t.name, err)
+	}
+	return a.cli.print(manifest, time.Now(), func(render.Options) string { return string(document) })
+}
+
+func appStatusCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status NAME",
+		Short: "Show how an application is, and each thing that keeps it so",
+		Long: `Show how an application is, why and since when, and the same of each of its
+scalers: what keeps its components, providers, links and configurations as the
+deployed version wants them.`,
+		Example:           "  tidewait app status hello",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: c.completeApps,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := namedTarget(args)
+			if err != nil {
+				return err
+			}
+			return c.withApps(cmd, nil, func(ctx context.Context, a *apps) error {
+				reply, err := askStatus(ctx, a, t.name)
+				if err != nil {
+					return err
+				}
+				return c.print(reply, time.Now(), func(o render.Options) string {
+					return o.ApplicationStatus(a.lattice, t.name, *reply.Status)
+				})
+			})
+		},
+	}
+}
+
+func askStatus(ctx context.Context, a *apps, name string) (wadm.StatusReply, error) {
+	return askApps(ctx, a, func(ctx context.Context) (wadm.StatusReply, error) { return a.client.Status(ctx, name) })
+}
+
+// statusText is a status in one line.
+func statusText(s wadm.StatusInfo) string { return render.Options{}.StatusText(s) }
+
+func appHistoryCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "history NAME",
+		Short:             "List the versions of an application, oldest first",
+		Example:           "  tidewait app history hello",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: c.completeApps,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := namedTarget(args)
+			if err != nil {
+				return err
+			}
+			return c.withApps(cmd, nil, func(ctx context.Context, a *apps) error { return a.history(ctx, t.name) })
+		},
+	}
+}
+
+func (a *apps) history(ctx context.Context, name string) error {
+	reply, err := askApps(ctx, a, func(ctx context.Context) (wadm.VersionsReply, error) { return a.client.Versions(ctx, name) })
+	if err != nil {
+		return err
+	}
+	if left := reply.Total - len(reply.Versions); left > 0 {
+		a.cli.note("tidewait: %s left out: with them the reply would have been too large", counted(left, "version"))
+	}
+	return a.cli.print(reply.Versions, time.Now(), func(o render.Options) string { return o.Versions(reply.Versions) })
+}
+
+// namedTarget is an application that must be given by its name.
+func namedTarget(args []string) (appTarget, error) {
+	if !isAppName(args[0]) {
+		return appTarget{}, usage("%q is not the name of an application: it has letters, digits, - and _ only", args[0])
+	}
+	t := appTarget{name: args[0]}
+	if len(args) > 1 {
+		t.version = &args[1]
+	}
+	return t, nil
+}

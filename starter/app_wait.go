@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"tidewait/internal/render"
+	"tidewait/internal/wadm"
+)
+
+// settleInterval lies between two looks at an application that is waited for,
+// when nothing is published about it.
+const settleInterval = 2 * time.Second
+
+// waiter waits until an application runs or has failed, or is deployed no more.
+type waiter struct {
+	*apps
+	name   string
+	tell   func(line string)
+	status *wadm.Status // as it was last seen; nil: not yet
+	lost   bool         // the last look failed
+}
+
+// await looks whenever a status is published, and every settleInterval. What is
+// published only wakes it: it may be older than what the API answers.
+func (w *waiter) await(ctx context.Context) error {
+	news := make(chan struct{}, 1)
+	published, err := w.client.Conn.Subscribe(wadm.StatusSubject("", w.lattice, w.name), func(*nats.Msg) {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return failed("cannot listen for news of application %s on %s: %w", w.name, w.url, err)
+	}
+	defer func() { _ = published.Unsubscribe() }()
+	ticker := time.NewTicker(settleInterval)
+	defer ticker.Stop()
+	for !w.over(ctx) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-news:
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// over looks, and reports whether there is nothing more to wait for.
+func (w *waiter) over(ctx context.Context) bool {
+	reply, err := askStatus(ctx, w.apps, w.name)
+	if err != nil {
+		w.unanswered(ctx, err)
+		return false
+	}
+	w.lost = false
+	if w.status == nil || !render.SameStatus(w.status.Status, reply.Status.Status) {
+		w.tell(fmt.Sprintf("%s  %s is %s", time.Now().UTC().Format("15:04:05Z"), w.name, statusText(reply.Status.Status)))
+	}
+	w.status = reply.Status
+	switch w.status.Status.Type {
+	case wadm.Deployed, wadm.Failed:
+		return true
+	case wadm.Undeployed:
+		return w.isUndeployed(ctx)
+	}
+	return false
+}
+
+// unanswered tells of a server that does not answer, once: it may come back.
+func (w *waiter) unanswered(ctx context.Context, err error) {
+	if !w.lost && ctx.Err() == nil {
+		w.cli.note("tidewait: %v; still waiting for application %s", err, w.name)
+	}
+	w.lost = true
+}
+
+// isUndeployed asks the versions: a server may call undeployed what it has not
+// begun to deploy.
+func (w *waiter) isUndeployed(ctx context.Context) bool {
+	history, err := askApps(ctx, w.apps, func(ctx context.Context) (wadm.VersionsReply, error) {
+		return w.client.Versions(ctx, w.name)
+	})
+	if err != nil {
+		return errors.Is(err, wadm.ErrNotFound)
+	}
+	return !slices.ContainsFunc(history.Versions, func(v wadm.VersionInfo) bool { return v.Deployed })
+}
