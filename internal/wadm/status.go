@@ -103,27 +103,46 @@ func AllWaiting(scalers []ScalerStatus, code, reason string, since time.Time) St
 }
 
 // Aggregate is the status of an application from those of its scalers: the type
-// of highest precedence, and their messages in order.
+// of highest precedence, and all that they say, in order and each thing once.
+// The additions are of the scalers of that type: the first reason, since the
+// earliest, the most attempts, the earliest next one.
 func Aggregate(scalers []ScalerStatus) Status {
 	if len(scalers) == 0 {
 		return NotDeployed()
 	}
-	seen := map[StatusType]bool{}
+	var info StatusInfo
 	var messages []string
+	rank := len(precedence)
 	for _, s := range scalers {
-		seen[s.Status.Type] = true
-		if m := strings.TrimSpace(s.Status.Message); m != "" {
+		if m := strings.TrimSpace(s.Status.Message); m != "" && !slices.Contains(messages, m) {
 			messages = append(messages, m)
 		}
-	}
-	info := StatusInfo{Message: strings.Join(messages, ", ")}
-	for _, t := range precedence {
-		if seen[t] {
-			info.Type = t
-			break
+		if r := slices.Index(precedence, s.Status.Type); r >= 0 && r < rank {
+			rank, info = r, StatusInfo{Type: s.Status.Type}
+		}
+		if s.Status.Type == info.Type {
+			info.add(s.Status)
 		}
 	}
+	info.Message = strings.Join(messages, ", ")
 	return NewStatus(info, scalers)
+}
+
+// add takes over the additions of another status of the same type.
+func (i *StatusInfo) add(o StatusInfo) {
+	if i.Reason == "" {
+		i.Reason = o.Reason
+	}
+	i.Since = earlier(i.Since, o.Since)
+	i.Attempt = max(i.Attempt, o.Attempt)
+	i.NextAttempt = earlier(i.NextAttempt, o.NextAttempt)
+}
+
+func earlier(a, b *time.Time) *time.Time {
+	if a == nil || b != nil && b.Before(*a) {
+		return b
+	}
+	return a
 }
 
 // Summarize is an application as a list shows it.

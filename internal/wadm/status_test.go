@@ -77,6 +77,32 @@ func TestAggregateMessages(t *testing.T) {
 	require.Equal(t, "  manifest unknown\n", got.Scalers[0].Status.Message, "a row keeps its own words")
 }
 
+func TestAggregateSaysEachThingOnce(t *testing.T) {
+	got := wadm.Aggregate([]wadm.ScalerStatus{
+		row("a", wadm.Waiting, "no host is alive"),
+		row("b", wadm.Waiting, " no host is alive "),
+		row("c", wadm.Waiting, "no configuration"),
+	})
+	require.Equal(t, "no host is alive, no configuration", got.Status.Message)
+}
+
+func TestAggregateTakesAdditionsFromItsType(t *testing.T) {
+	at := func(second int) *time.Time {
+		moment := time.Date(2026, 3, 4, 5, 6, second, 0, time.UTC)
+		return &moment
+	}
+	got := wadm.Aggregate([]wadm.ScalerStatus{
+		{Status: wadm.StatusInfo{Type: wadm.Waiting, Reason: "no_eligible_host", Since: at(1)}},
+		{Status: wadm.StatusInfo{Type: wadm.Failed}},
+		{Status: wadm.StatusInfo{Type: wadm.Failed, Reason: "command_failed", Since: at(9), Attempt: 2, NextAttempt: at(20)}},
+		{Status: wadm.StatusInfo{Type: wadm.Failed, Reason: "command_refused", Since: at(8), Attempt: 5, NextAttempt: at(30)}},
+		{Status: wadm.StatusInfo{Type: wadm.Deployed, Attempt: 9}},
+	})
+	require.Equal(t, wadm.StatusInfo{
+		Type: wadm.Failed, Reason: "command_failed", Since: at(8), Attempt: 5, NextAttempt: at(20),
+	}, got.Status)
+}
+
 // What is said of an application is what is said of at least one scaler, and
 // depends neither on their order nor on how often something is said.
 func TestAggregateProperties(t *testing.T) {
