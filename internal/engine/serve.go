@@ -108,6 +108,7 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 			now, err := s.Store.GatewayHeartbeat(ctx, h)
 			return api.GatewayReply{Now: now}, err
 		}),
+		api.SubjectAppImport: natsrpc.With(s.importApplication),
 	}
 }
 

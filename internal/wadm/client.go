@@ -204,10 +204,17 @@ func (c Client) message(op Operation, name string, header nats.Header, body []by
 }
 
 func checkToken(what, token string) error {
-	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(".*>", r) }) {
+	if !IsToken(token) {
 		return fmt.Errorf("%q cannot be %s: it must be one token of a NATS subject, without dots, spaces, * and >", token, what)
 	}
 	return nil
+}
+
+// IsToken reports whether text can be one token of a NATS subject.
+func IsToken(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return r <= ' ' || r == 0x7f || strings.ContainsRune(".*>", r)
+	})
 }
 
 // oneLine keeps a header's value from ending the header.
