@@ -2,15 +2,82 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tidewait/internal/api"
 )
+
+// readTimeout bounds each look into the wadm's bucket.
+const readTimeout = 10 * time.Second
+
+// readEntries reads every key of a bucket.
+func readEntries(ctx context.Context, conn *nats.Conn, bucket string) (map[string][]byte, error) {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, err
+	}
+	asking, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	kv, err := js.KeyValue(asking, bucket)
+	if err != nil {
+		return nil, bucketFault(ctx, conn, bucket, err)
+	}
+	listed, err := kv.ListKeys(asking)
+	if err != nil {
+		return nil, bucketFault(ctx, conn, bucket, err)
+	}
+	entries := map[string][]byte{}
+	for key := range listed.Keys() {
+		entries[key] = nil
+	}
+	for key := range entries {
+		value, err := readEntry(ctx, kv, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) { // it was deleted meanwhile
+			delete(entries, key)
+			continue
+		}
+		if err != nil {
+			return nil, bucketFault(ctx, conn, bucket, err)
+		}
+		entries[key] = value
+	}
+	return entries, nil
+}
+
+func readEntry(ctx context.Context, kv jetstream.KeyValue, key string) ([]byte, error) {
+	asking, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	entry, err := kv.Get(asking, key)
+	if err != nil {
+		return nil, err
+	}
+	return entry.Value(), nil
+}
+
+func bucketFault(ctx context.Context, conn *nats.Conn, bucket string, err error) error {
+	url := safeURL(conn.ConnectedUrl())
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		return failed("there is no bucket %s on %s; give the wadm's NATS with --from, and its bucket with --bucket", bucket, url)
+	case errors.Is(err, jetstream.ErrInvalidBucketName):
+		return usage("%q is not the name of a bucket", bucket)
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
+		return unreachable("NATS on %s has no JetStream, and so no bucket %s; give the wadm's NATS with --from", url, bucket)
+	}
+	return unreachable("cannot read the bucket %s on %s: %w", bucket, url, err)
+}
 
 // storedApp is an application as a wadm has stored it.
 type storedApp struct {
