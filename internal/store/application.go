@@ -1,15 +1,10 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -23,10 +18,6 @@ import (
 // ErrVersionExists says that a version is stored already. Versions are never
 // overwritten, not even by what is equal.
 var ErrVersionExists = fmt.Errorf("the version already exists: %w", ErrConflict)
-
-// ErrText says that a text cannot be stored: it is not UTF-8, has a NUL
-// character, or is too long.
-var ErrText = errors.New("cannot be stored")
 
 // putSQL makes the application or holds its row, and adds the version. It counts
 // on the row it holds: a count of versions would be of the moment before.
@@ -114,17 +105,23 @@ func (s *Store) DeleteApplication(
 	ctx context.Context, key ledger.AppKey, version *string, actor string, protect bool,
 ) (Deleted, error) {
 	var out Deleted
+	err := s.change(ctx, "delete", key, actor, func(tx pgx.Tx) (err error) {
+		out, err = deleteApplication(ctx, tx, key, version, actor, protect)
+		return err
+	})
+	return out, err
+}
+
+// change runs f in a transaction, and says what was tried when it fails.
+func (s *Store) change(ctx context.Context, what string, key ledger.AppKey, actor string, f func(pgx.Tx) error) error {
 	err := errors.Join(checkKey(key), checkText("the actor", actor))
 	if err == nil {
-		err = s.tx(ctx, func(tx pgx.Tx) (err error) {
-			out, err = deleteApplication(ctx, tx, key, version, actor, protect)
-			return err
-		})
+		err = s.tx(ctx, f)
 	}
 	if err != nil {
-		return Deleted{}, fmt.Errorf("delete application %s: %w", key, err)
+		return fmt.Errorf("%s application %s: %w", what, key, err)
 	}
-	return out, nil
+	return nil
 }
 
 func deleteApplication(
@@ -146,7 +143,7 @@ func deleteApplication(
 	}
 	b := &pgx.Batch{}
 	if app.deployed != nil && out.Undeploy {
-		if out.Dependants, err = dependants(ctx, tx, key, nil); err != nil {
+		if out.Dependants, err = dependants(ctx, tx, key, oam.Facts{}); err != nil {
 			return Deleted{}, err
 		}
 		if protect && len(out.Dependants) > 0 {
@@ -200,66 +197,6 @@ WHERE account = $1 AND lattice = $2 AND name = $3 FOR UPDATE`, key.Account, key.
 	}
 	return a, err
 }
-
-// Bounds of texts that become part of a key, so that they fit an index of
-// Postgres: three of the former and one of the latter, in bytes.
-const (
-	maxKeyBytes = 512
-	maxIDBytes  = 1024
-)
-
-func checkKey(key ledger.AppKey) error {
-	return errors.Join(
-		checkShort("the account", key.Account, maxKeyBytes),
-		checkShort("the lattice", key.Lattice, maxKeyBytes),
-		checkShort("the application's name", key.Name, maxKeyBytes))
-}
-
-func checkVersion(v ledger.AppVersion) error {
-	errs := []error{checkShort("the version", v.Version, maxKeyBytes)}
-	if v.Description != nil {
-		errs = append(errs, checkText("the description", *v.Description))
-	}
-	if !utf8.Valid(v.Manifest) || bytes.IndexByte(v.Manifest, 0) >= 0 {
-		errs = append(errs, fmt.Errorf("the manifest is not UTF-8 text: %w", ErrText))
-	}
-	for _, name := range slices.Sorted(maps.Keys(v.Facts.Components)) {
-		errs = append(errs, checkText("the name of a component", name))
-	}
-	for _, id := range v.Facts.IDs {
-		errs = append(errs, checkShort("the id of a component", id, maxIDBytes))
-	}
-	for _, r := range v.Facts.References {
-		errs = append(errs, checkReference(r))
-	}
-	return errors.Join(errs...)
-}
-
-func checkReference(r oam.Reference) error {
-	return errors.Join(
-		checkText("the name of a shared application", r.Application), checkText("the name of a shared component", r.Component))
-}
-
-func checkShort(what, text string, most int) error {
-	if len(text) > most {
-		return fmt.Errorf("%s has %d bytes, at most %d are possible: %w", what, len(text), most, ErrText)
-	}
-	return checkText(what, text)
-}
-
-func checkText(what, text string) error {
-	switch {
-	case !utf8.ValidString(text):
-		return fmt.Errorf("%s %q is not valid UTF-8: %w", what, text, ErrText)
-	case strings.ContainsRune(text, 0):
-		return fmt.Errorf("%s %q has a NUL character: %w", what, text, ErrText)
-	}
-	return nil
-}
-
-// canBeStored reports whether a text may be one that is stored, and not merely
-// asked for.
-func canBeStored(text string) bool { return checkText("", text) == nil }
 
 // encodedStatus is a status as it is stored and published.
 type encodedStatus struct {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,30 +33,6 @@ func (e *IDTaken) Error() string {
 // Unwrap makes it an ErrConflict.
 func (e *IDTaken) Unwrap() error { return ErrConflict }
 
-// SharedMissing says which references no deployed shared application satisfies.
-type SharedMissing struct{ References []oam.Reference }
-
-func (e *SharedMissing) Error() string {
-	names := make([]string, len(e.References))
-	for i, r := range e.References {
-		names[i] = fmt.Sprintf("%s %s of application %s", r.Type, r.Component, r.Application)
-	}
-	return "it refers to what no shared application that is deployed has: " + strings.Join(names, ", ")
-}
-
-// Unwrap makes it an ErrConflict.
-func (e *SharedMissing) Unwrap() error { return ErrConflict }
-
-// InUse says which deployed applications refer to what would be gone.
-type InUse struct{ Dependants []string }
-
-func (e *InUse) Error() string {
-	return "deployed applications refer to it: " + strings.Join(e.Dependants, ", ") + "; undeploy them first"
-}
-
-// Unwrap makes it an ErrConflict.
-func (e *InUse) Unwrap() error { return ErrConflict }
-
 // DeployOptions decide what a deploy may do.
 type DeployOptions struct {
 	Protect bool // refuse with *InUse to take away what deployed applications refer to
@@ -77,17 +52,11 @@ func (s *Store) DeployApplication(
 	ctx context.Context, key ledger.AppKey, version *string, actor string, opts DeployOptions,
 ) (DeployedVersion, error) {
 	var out DeployedVersion
-	err := errors.Join(checkKey(key), checkText("the actor", actor))
-	if err == nil {
-		err = s.tx(ctx, func(tx pgx.Tx) (err error) {
-			out, err = deploy(ctx, tx, key, version, actor, opts)
-			return err
-		})
-	}
-	if err != nil {
-		return DeployedVersion{}, fmt.Errorf("deploy application %s: %w", key, err)
-	}
-	return out, nil
+	err := s.change(ctx, "deploy", key, actor, func(tx pgx.Tx) (err error) {
+		out, err = deploy(ctx, tx, key, version, actor, opts)
+		return err
+	})
+	return out, err
 }
 
 // deploy first looks which shared applications the version refers to, so that
@@ -103,21 +72,21 @@ func deploy(
 	if err != nil {
 		return DeployedVersion{}, err
 	}
-	held := rowsOf(key, look.facts.References)
-	if err := holdRows(ctx, tx, key, held); err != nil {
+	held, err := holdRows(ctx, tx, key, look.facts.References)
+	if err != nil {
 		return DeployedVersion{}, err
 	}
 	staged, err := stageVersion(ctx, tx, key, version)
 	if err != nil {
 		return DeployedVersion{}, err
 	}
-	if !isSubset(rowsOf(key, staged.facts.References), held) {
+	if staged.applicationID != held[key.Name] || !refersAsMuch(look, staged) {
 		return DeployedVersion{}, errAgain
 	}
 	if err := takeIDs(ctx, tx, key, staged); err != nil {
 		return DeployedVersion{}, err
 	}
-	missing, err := missingShared(ctx, tx, key.Account, key.Lattice, staged.facts.References)
+	missing, err := missingShared(ctx, tx, key.Account, key.Lattice, staged.facts.References, slices.AppendSeq([]int64{}, maps.Values(held)))
 	if err != nil {
 		return DeployedVersion{}, err
 	}
@@ -126,7 +95,7 @@ func deploy(
 	}
 	out := DeployedVersion{Version: staged.version}
 	if staged.wasDeployed {
-		if out.Dependants, err = dependants(ctx, tx, key, &staged.facts); err != nil {
+		if out.Dependants, err = dependants(ctx, tx, key, staged.facts); err != nil {
 			return DeployedVersion{}, err
 		}
 		if opts.Protect && len(out.Dependants) > 0 {
@@ -185,37 +154,36 @@ SELECT EXISTS (SELECT 1 FROM applications WHERE account = $1 AND lattice = $2 AN
 	return &NoVersion{Version: *version}
 }
 
-// rowsOf names an application and those it refers to.
-func rowsOf(key ledger.AppKey, references []oam.Reference) map[string]bool {
-	names := map[string]bool{key.Name: true}
+// refersAsMuch reports whether the rows held for a look suffice for what is
+// deployed.
+func refersAsMuch(look, staged stagedVersion) bool {
+	seen := map[string]bool{}
+	for _, r := range look.facts.References {
+		seen[r.Application] = true
+	}
+	return !slices.ContainsFunc(staged.facts.References, func(r oam.Reference) bool { return !seen[r.Application] })
+}
+
+// holdRows holds the row of an application, and keeps those it refers to from
+// being changed. Everybody takes them in the order of names. It returns the ids
+// of those that are there.
+func holdRows(ctx context.Context, tx pgx.Tx, key ledger.AppKey, references []oam.Reference) (map[string]int64, error) {
+	strengths := map[string]string{}
 	for _, r := range references {
-		names[r.Application] = true
+		strengths[r.Application] = "SHARE"
 	}
-	return names
-}
-
-func isSubset(part, whole map[string]bool) bool {
-	for name := range part {
-		if !whole[name] {
-			return false
-		}
-	}
-	return true
-}
-
-// holdRows holds the row of an application, and keeps those of the others from
-// being changed. Everybody takes them in the order of names.
-func holdRows(ctx context.Context, tx pgx.Tx, key ledger.AppKey, names map[string]bool) error {
+	strengths[key.Name] = "UPDATE"
+	held := map[string]int64{}
 	b := &pgx.Batch{}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		strength := "SHARE"
-		if name == key.Name {
-			strength = "UPDATE"
-		}
-		b.Queue(`SELECT FROM applications WHERE account = $1 AND lattice = $2 AND name = $3 FOR `+strength,
-			key.Account, key.Lattice, name)
+	for _, name := range slices.Sorted(maps.Keys(strengths)) {
+		b.Queue(`SELECT id FROM applications WHERE account = $1 AND lattice = $2 AND name = $3 FOR `+strengths[name],
+			key.Account, key.Lattice, name).Query(func(rows pgx.Rows) error {
+			var id int64
+			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { held[name] = id; return nil })
+			return err
+		})
 	}
-	return exec(ctx, tx, b)
+	return held, exec(ctx, tx, b)
 }
 
 // takeIDs makes the ids of what a version runs the application's own. They are
@@ -254,95 +222,6 @@ WHERE i.account = $1 AND i.lattice = $2 AND i.component_id = ANY($3) ORDER BY i.
 	}
 	_, err = tx.Exec(ctx, `DELETE FROM application_ids WHERE application_id = $1 AND NOT component_id = ANY($2)`, v.applicationID, ids)
 	return err
-}
-
-// querier is a pool or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// MissingShared returns those of refs that no shared application that is
-// deployed satisfies, in their order.
-func (s *Store) MissingShared(ctx context.Context, account, lattice string, refs []oam.Reference) ([]oam.Reference, error) {
-	err := checkKey(ledger.AppKey{Account: account, Lattice: lattice})
-	var missing []oam.Reference
-	if err == nil {
-		missing, err = missingShared(ctx, s.pool, account, lattice, refs)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for shared components in lattice %s: %w", lattice, err)
-	}
-	return missing, nil
-}
-
-func missingShared(ctx context.Context, db querier, account, lattice string, refs []oam.Reference) ([]oam.Reference, error) {
-	if len(refs) == 0 {
-		return nil, nil
-	}
-	names := make([]string, len(refs))
-	for i, r := range refs {
-		if err := checkReference(r); err != nil {
-			return nil, err
-		}
-		names[i] = r.Application
-	}
-	rows, err := db.Query(ctx, `
-SELECT a.name, v.facts FROM applications a
-JOIN application_versions v ON v.application_id = a.id AND v.version = a.deployed_version
-WHERE a.account = $1 AND a.lattice = $2 AND a.name = ANY($3)`, account, lattice, names)
-	if err != nil {
-		return nil, err
-	}
-	deployed := map[string]oam.Facts{}
-	var name string
-	var facts oam.Facts
-	_, err = pgx.ForEachRow(rows, []any{&name, &facts}, func() error {
-		deployed[name] = facts
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	var missing []oam.Reference
-	for _, r := range refs {
-		if !satisfies(deployed[r.Application], r) {
-			missing = append(missing, r)
-		}
-	}
-	return missing, nil
-}
-
-// satisfies reports whether a deployed application has what r refers to.
-func satisfies(facts oam.Facts, r oam.Reference) bool {
-	kind, ok := facts.Components[r.Component]
-	return ok && facts.Shared && kind == r.Type
-}
-
-// dependants names the other deployed applications that refer to one, and that
-// find there no more what they refer to; nil facts have nothing.
-func dependants(ctx context.Context, tx pgx.Tx, key ledger.AppKey, facts *oam.Facts) ([]string, error) {
-	rows, err := tx.Query(ctx, `
-SELECT a.name, v.facts FROM application_versions v
-JOIN applications a ON a.id = v.application_id AND a.deployed_version = v.version
-WHERE v.facts ? 'references'
-  AND v.facts -> 'references' @> jsonb_build_array(jsonb_build_object('application', $3::text))
-  AND a.account = $1 AND a.lattice = $2 AND a.name <> $3 ORDER BY a.name`, key.Account, key.Lattice, key.Name)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	var name string
-	var theirs oam.Facts
-	_, err = pgx.ForEachRow(rows, []any{&name, &theirs}, func() error {
-		misses := slices.ContainsFunc(theirs.References, func(r oam.Reference) bool {
-			return r.Application == key.Name && (facts == nil || !satisfies(*facts, r))
-		})
-		if misses {
-			names = append(names, name)
-		}
-		return nil
-	})
-	return names, err
 }
 
 // writeDeployed records what is deployed, that it waits, and the news of both.
@@ -396,17 +275,11 @@ type Undeployed struct {
 // unknown application it is ErrNotFound.
 func (s *Store) UndeployApplication(ctx context.Context, key ledger.AppKey, actor string, protect bool) (Undeployed, error) {
 	var out Undeployed
-	err := errors.Join(checkKey(key), checkText("the actor", actor))
-	if err == nil {
-		err = s.tx(ctx, func(tx pgx.Tx) (err error) {
-			out, err = undeploy(ctx, tx, key, actor, protect)
-			return err
-		})
-	}
-	if err != nil {
-		return Undeployed{}, fmt.Errorf("undeploy application %s: %w", key, err)
-	}
-	return out, nil
+	err := s.change(ctx, "undeploy", key, actor, func(tx pgx.Tx) (err error) {
+		out, err = undeploy(ctx, tx, key, actor, protect)
+		return err
+	})
+	return out, err
 }
 
 func undeploy(ctx context.Context, tx pgx.Tx, key ledger.AppKey, actor string, protect bool) (Undeployed, error) {
@@ -415,7 +288,7 @@ func undeploy(ctx context.Context, tx pgx.Tx, key ledger.AppKey, actor string, p
 		return Undeployed{}, err
 	}
 	out := Undeployed{Was: true}
-	if out.Dependants, err = dependants(ctx, tx, key, nil); err != nil {
+	if out.Dependants, err = dependants(ctx, tx, key, oam.Facts{}); err != nil {
 		return Undeployed{}, err
 	}
 	if protect && len(out.Dependants) > 0 {

@@ -40,20 +40,17 @@ func (s *Store) ImportVersions(
 		return nil, nil
 	}
 	var list []ImportedVersion
-	err := errors.Join(checkKey(key), checkText("the actor", actor))
-	if err == nil {
-		err = s.tx(ctx, func(tx pgx.Tx) (err error) {
-			list, err = importVersions(ctx, tx, key, versions, deployed, actor)
-			if err == nil && !apply {
-				err = errDryRun
-			}
-			return err
-		})
+	err := s.change(ctx, "import", key, actor, func(tx pgx.Tx) (err error) {
+		list, err = importVersions(ctx, tx, key, versions, deployed, actor)
+		if err == nil && !apply {
+			err = errDryRun
+		}
+		return err
+	})
+	if errors.Is(err, errDryRun) {
+		err = nil
 	}
-	if err != nil && !errors.Is(err, errDryRun) {
-		return list, fmt.Errorf("import application %s: %w", key, err)
-	}
-	return list, nil
+	return list, err
 }
 
 // errDryRun rolls a transaction back.

@@ -111,10 +111,7 @@ func storable(text string) string {
 // workflow is gone. An application that is unknown or not deployed has nothing
 // to tell.
 func (s *Store) Renew(ctx context.Context, key ledger.AppKey) error {
-	if err := checkKey(key); err != nil {
-		return fmt.Errorf("renew application %s: %w", key, err)
-	}
-	err := s.tx(ctx, func(tx pgx.Tx) error {
+	return s.change(ctx, "renew", key, "", func(tx pgx.Tx) error {
 		app, err := holdApplication(ctx, tx, key)
 		if errors.Is(err, ErrNotFound) || err == nil && app.deployed == nil {
 			return nil
@@ -126,8 +123,4 @@ func (s *Store) Renew(ctx context.Context, key ledger.AppKey) error {
 		queueRevised(b, app.id)
 		return exec(ctx, tx, b)
 	})
-	if err != nil {
-		return fmt.Errorf("renew application %s: %w", key, err)
-	}
-	return nil
 }

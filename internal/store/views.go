@@ -210,7 +210,11 @@ ORDER BY w.since, w.phase_id LIMIT $4`
 // ListWaits lists waits, oldest first. retry is how often a waiting phase is
 // looked at; it gives the latest moment of the next look.
 func (s *Store) ListWaits(ctx context.Context, req api.WaitRequest, retry time.Duration) (api.WaitList, error) {
-	list, err := s.listWaits(ctx, req, retry)
+	var list api.WaitList
+	err := checkText("the filter", req.Kind+req.Code+req.Mission+req.Lattice+req.Application)
+	if err == nil {
+		list, err = s.listWaits(ctx, req, retry)
+	}
 	if err != nil {
 		return api.WaitList{}, fmt.Errorf("list waits: %w", err)
 	}

@@ -1,0 +1,130 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"tidewait/internal/ledger"
+	"tidewait/internal/oam"
+)
+
+// SharedMissing says which references no deployed shared application satisfies.
+type SharedMissing struct{ References []oam.Reference }
+
+func (e *SharedMissing) Error() string {
+	names := make([]string, len(e.References))
+	for i, r := range e.References {
+		names[i] = fmt.Sprintf("%s %s of application %s", r.Type, r.Component, r.Application)
+	}
+	return "it refers to what no shared application that is deployed has: " + strings.Join(names, ", ")
+}
+
+// Unwrap makes it an ErrConflict.
+func (e *SharedMissing) Unwrap() error { return ErrConflict }
+
+// InUse says which deployed applications refer to what would be gone.
+type InUse struct{ Dependants []string }
+
+func (e *InUse) Error() string {
+	return "deployed applications refer to it: " + strings.Join(e.Dependants, ", ") + "; undeploy them first"
+}
+
+// Unwrap makes it an ErrConflict.
+func (e *InUse) Unwrap() error { return ErrConflict }
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// MissingShared returns those of refs that no shared application that is
+// deployed satisfies, in their order.
+func (s *Store) MissingShared(ctx context.Context, account, lattice string, refs []oam.Reference) ([]oam.Reference, error) {
+	err := checkKey(ledger.AppKey{Account: account, Lattice: lattice})
+	var missing []oam.Reference
+	if err == nil {
+		missing, err = missingShared(ctx, s.pool, account, lattice, refs, nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for shared components in lattice %s: %w", lattice, err)
+	}
+	return missing, nil
+}
+
+// missingShared looks at the applications of these ids only, unless ids is nil.
+func missingShared(
+	ctx context.Context, db querier, account, lattice string, refs []oam.Reference, ids []int64,
+) ([]oam.Reference, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	names := make([]string, len(refs))
+	for i, r := range refs {
+		if err := checkReference(r); err != nil {
+			return nil, err
+		}
+		names[i] = r.Application
+	}
+	rows, err := db.Query(ctx, `
+SELECT a.name, v.facts FROM applications a
+JOIN application_versions v ON v.application_id = a.id AND v.version = a.deployed_version
+WHERE a.account = $1 AND a.lattice = $2 AND a.name = ANY($3) AND ($4::bigint[] IS NULL OR a.id = ANY($4))`,
+		account, lattice, names, ids)
+	if err != nil {
+		return nil, err
+	}
+	deployed := map[string]oam.Facts{}
+	var name string
+	var facts oam.Facts
+	_, err = pgx.ForEachRow(rows, []any{&name, &facts}, func() error {
+		deployed[name] = facts
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var missing []oam.Reference
+	for _, r := range refs {
+		if !satisfies(deployed[r.Application], r) {
+			missing = append(missing, r)
+		}
+	}
+	return missing, nil
+}
+
+// satisfies reports whether a deployed application has what r refers to.
+func satisfies(facts oam.Facts, r oam.Reference) bool {
+	kind, ok := facts.Components[r.Component]
+	return ok && facts.Shared && kind == r.Type
+}
+
+// dependants names the other deployed applications that refer to one and that
+// would not find what they refer to in what it is to have.
+func dependants(ctx context.Context, tx pgx.Tx, key ledger.AppKey, facts oam.Facts) ([]string, error) {
+	rows, err := tx.Query(ctx, `
+SELECT a.name, v.facts FROM application_versions v
+JOIN applications a ON a.id = v.application_id AND a.deployed_version = v.version
+WHERE v.facts ? 'references'
+  AND v.facts -> 'references' @> jsonb_build_array(jsonb_build_object('application', $3::text))
+  AND a.account = $1 AND a.lattice = $2 AND a.name <> $3 ORDER BY a.name`, key.Account, key.Lattice, key.Name)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	var name string
+	var theirs oam.Facts
+	_, err = pgx.ForEachRow(rows, []any{&name, &theirs}, func() error {
+		misses := slices.ContainsFunc(theirs.References, func(r oam.Reference) bool {
+			return r.Application == key.Name && !satisfies(facts, r)
+		})
+		if misses {
+			names = append(names, name)
+		}
+		return nil
+	})
+	return names, err
+}
