@@ -19,14 +19,15 @@ const watchInterval = 2 * time.Second
 func waitsCommand(c *cli) *cobra.Command {
 	var request api.WaitRequest
 	var watch bool
-	kinds := []string{"capacity", "node", "gateway"}
+	kinds := []string{"capacity", "node", "gateway", "lattice"}
 	cmd := &cobra.Command{
 		Use:   "waits",
 		Short: "List everything that waits: who, why, since, bound, next look, place",
 		Long: `List everything that waits, the oldest first. With --watch a terminal is redrawn
 every two seconds; elsewhere a line is printed whenever something changes.`,
 		Example: `  tidewait waits
-  tidewait waits --watch --kind capacity`,
+  tidewait waits --watch --kind capacity
+  tidewait waits --lattice default`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if request.Kind != "" && !slices.Contains(kinds, request.Kind) {
@@ -48,6 +49,8 @@ every two seconds; elsewhere a line is printed whenever something changes.`,
 	cmd.Flags().StringVar(&request.Kind, "kind", "", "only this kind: "+strings.Join(kinds, ", "))
 	cmd.Flags().StringVar(&request.Code, "code", "", "only this reason code, such as capacity_memory")
 	cmd.Flags().StringVar(&request.Mission, "mission", "", "only this mission's")
+	cmd.Flags().StringVar(&request.Lattice, "lattice", "", "only applications of this lattice")
+	cmd.Flags().StringVar(&request.Application, "app", "", "only this application's")
 	mustComplete(cmd, "kind", kinds)
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
 )
 
 // waitsFor says what each kind of wait waits for.
@@ -197,12 +198,16 @@ func (o Options) waitRow(w api.Wait) []cell {
 	}
 }
 
-// Waiter names what waits: "mission/phase", or the workflow where it is neither.
+// Waiter names what waits: "mission/phase", "lattice/application" with the
+// account before it unless it is the only one, or the workflow where it is
+// neither.
 func Waiter(w api.Wait) string {
-	if w.Mission == "" {
+	switch {
+	case w.Application != "":
+		return ledger.AppKey{Account: w.Account, Lattice: w.Lattice, Name: w.Application}.String()
+	case w.Mission == "":
 		return w.WorkflowID
-	}
-	if w.Phase == "" {
+	case w.Phase == "":
 		return w.Mission
 	}
 	return w.Mission + "/" + w.Phase

@@ -32,3 +32,18 @@ func TestWaitsThatAreNotForCapacity(t *testing.T) {
   why     node_silent: node a is silent; its agent may still have run r1-1
 `)
 }
+
+func TestWaitsOfApplications(t *testing.T) {
+	since := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+	o := render.Options{Now: since.Add(30 * time.Second)}
+	w := api.Wait{
+		Kind: "lattice", Code: "never_observed", Reason: "no host has been observed", Since: since,
+		WorkflowID: "app.default.prod.hello", Account: "default", Lattice: "prod", Application: "hello",
+	}
+	require.Equal(t, "prod/hello", render.Waiter(w), "the account is not said where there is one only")
+	require.Equal(t, `WHO         KIND     CODE            SINCE      WAITED          NEXT LOOK  PLACE  REASON
+prod/hello  lattice  never_observed  08:00:00Z  30 s, no bound  -          -      no host has been observed
+`, o.Waits([]api.Wait{w}))
+	w.Account = "ACME"
+	require.Equal(t, "ACME/prod/hello", render.Waiter(w))
+}
