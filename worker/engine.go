@@ -44,7 +44,9 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	sweep := engine.Sweep{
 		Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Changed: courier.Kick, Log: svc.log,
 	}
-	server := engine.Server{Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Version: version, Log: svc.log}
+	server := engine.Server{
+		Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Changed: courier.Kick, Version: version, Log: svc.log,
+	}
 
 	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
 		WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,

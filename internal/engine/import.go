@@ -33,6 +33,9 @@ func (s Server) importApplication(ctx context.Context, r api.ImportRequest) (any
 		return nil, err
 	}
 	err := i.bring(ctx)
+	if r.Apply && i.reply.Deployed != nil && s.Changed != nil {
+		s.Changed()
+	}
 	if errors.Is(err, store.ErrText) {
 		err = fmt.Errorf("%w: %w", natsrpc.ErrInvalid, err)
 	}

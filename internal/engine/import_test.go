@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type importing struct {
 	t     *testing.T
 	conn  *nats.Conn
 	store *store.Store
+	news  *atomic.Int64 // how often there was some
 }
 
 func startImporting(t *testing.T) *importing {
@@ -52,15 +54,17 @@ func startImporting(t *testing.T) *importing {
 
 	ctx, stop := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
+	news := &atomic.Int64{}
 	go func() {
-		done <- engine.Server{Store: s, Version: "0.0.0", Log: slog.New(slog.DiscardHandler)}.Serve(ctx, conn, func() { close(ready) })
+		s := engine.Server{Store: s, Changed: func() { news.Add(1) }, Version: "0.0.0", Log: slog.New(slog.DiscardHandler)}
+		done <- s.Serve(ctx, conn, func() { close(ready) })
 	}()
 	<-ready
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-done)
 	})
-	return &importing{t, conn, s}
+	return &importing{t, conn, s, news}
 }
 
 func (i *importing) ask(r api.ImportRequest) (api.ImportReply, error) {
@@ -117,8 +121,10 @@ func TestImport(t *testing.T) {
 		added := api.ImportReply{Versions: []api.ImportedVersion{{Version: "v10", What: "added"}, {Version: "v2", What: "added"}}, Deployed: ptr("v10")}
 		require.Equal(t, added, i.must(r))
 		require.Empty(t, i.history("shop"))
+		require.Zero(t, i.news.Load())
 		r.Apply = true
 		require.Equal(t, added, i.must(r))
+		require.Equal(t, int64(1), i.news.Load())
 		require.Equal(t, []wadm.VersionInfo{{Version: "v10", Deployed: true}, {Version: "v2"}}, i.history("shop"))
 		app, err := i.store.Application(t.Context(), ledger.AppKey{Account: "default", Lattice: "east", Name: "shop"})
 		require.NoError(t, err)

@@ -20,6 +20,7 @@ type Server struct {
 	Store   *store.Store
 	Placer  *Placer
 	Retry   time.Duration // how often a waiting phase is looked at
+	Changed func()        // called when an import has left news of applications; nil: nobody waits for it
 	Version string
 	Log     *slog.Logger
 }
