@@ -65,7 +65,7 @@ func TestReplies(t *testing.T) {
 			d := json.NewDecoder(bytes.NewReader(text))
 			d.DisallowUnknownFields()
 			require.NoError(t, d.Decode(&c))
-			hold(t, &c)
+			converse(t, &c)
 			if *update {
 				require.NoError(t, os.WriteFile(file, indented(t, c), 0o644))
 			}
@@ -73,7 +73,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-func hold(t *testing.T, c *conversation) {
+func converse(t *testing.T, c *conversation) {
 	settings := defaults
 	settings.Multitenant, settings.ProtectShared = c.Multitenant, c.ProtectShared
 	if c.Prefix != "" {

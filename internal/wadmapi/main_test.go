@@ -162,6 +162,12 @@ func startAPI(t testing.TB, o options) *api {
 	return a
 }
 
+// serveOn is another server of the same database, on another NATS.
+func serveOn(t testing.TB, a *api, natsURL string) {
+	t.Helper()
+	serve(t, &wadmapi.Server{Store: openStore(t, a.dbURL), NATS: dial(t, natsURL), Settings: defaults, Log: quiet()})
+}
+
 // serve runs a server until the test ends or the returned function is called.
 func serve(t testing.TB, s *wadmapi.Server) (stop func() error) {
 	t.Helper()

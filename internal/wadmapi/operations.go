@@ -71,15 +71,32 @@ func versionsReply(name string, versions []wadm.VersionInfo, most int) ([]byte, 
 	if err != nil || len(body) <= most {
 		return body, err
 	}
-	reply.Total = len(versions)
-	for keep := len(versions) / 2; keep > 0; keep /= 2 {
-		reply.Versions = newest(versions, keep)
-		reply.Message = fmt.Sprintf("the newest %d of %s of %s; more do not fit into a reply", keep, count(len(versions), "version"), name)
-		if body, err = encode(reply); err != nil || len(body) <= most {
-			break
+	keep, err := fittingVersions(versions, most-versionsRoom)
+	if err != nil {
+		return nil, err
+	}
+	reply.Total, reply.Versions = len(versions), newest(versions, keep)
+	reply.Message = fmt.Sprintf("the newest %d of %s of %s; more do not fit into a reply", keep, count(len(versions), "version"), name)
+	return encode(reply)
+}
+
+// versionsRoom is what everything but the newest versions takes of a reply.
+const versionsRoom = 1024
+
+// fittingVersions is how many versions, counted from the newest, are at most so
+// many bytes.
+func fittingVersions(versions []wadm.VersionInfo, most int) (int, error) {
+	bytes := 0
+	for keep := range len(versions) {
+		v, err := encode(versions[len(versions)-1-keep])
+		if err != nil {
+			return 0, err
+		}
+		if bytes += len(v) + len(","); bytes > most {
+			return keep, nil
 		}
 	}
-	return body, err
+	return len(versions), nil
 }
 
 // newest is the last versions and the deployed one, in order.

@@ -57,10 +57,8 @@ func (p *Publisher) Publish(ctx context.Context, n ledger.News) error {
 	if err == nil {
 		err = p.publish(ctx, account, n)
 	}
-	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, context.DeadlineExceeded) {
-		p.forget(account) // a stream may have been deleted, or may have lost the account to a concurrent change
-	}
 	if err != nil {
+		p.forget(account) // a stream may be gone, or may have lost the account to a concurrent change
 		return fmt.Errorf("tell NATS that %s is %s: %w", n.Key, n.Kind, err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
 
 	"tidewait/internal/store"
@@ -127,7 +128,7 @@ func (s *Server) reason(r *request, err error) string {
 	switch {
 	case errors.As(err, &refused):
 		level, reason = slog.LevelDebug, string(refused)
-	case store.Unreachable(err):
+	case unreachable(err):
 		level, reason = slog.LevelWarn, "the storage is unreachable (unavailable); ask again"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		level, reason = slog.LevelWarn, "the storage did not answer in time (unavailable); look whether it was done, and ask again"
@@ -140,6 +141,12 @@ func (s *Server) reason(r *request, err error) string {
 	return reason
 }
 
+// unreachable reports whether the database did not answer. A connection that is
+// lost while an answer is read says so in words of its own.
+func unreachable(err error) bool {
+	return store.Unreachable(err) || errors.Is(err, pgconn.ErrConnClosed)
+}
+
 // repeatPause is between two tries of what the database did not answer.
 const repeatPause = 200 * time.Millisecond
 
@@ -148,7 +155,7 @@ const repeatPause = 200 * time.Millisecond
 func patient[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	for {
 		result, err := f()
-		if err == nil || !store.Unreachable(err) {
+		if err == nil || !unreachable(err) {
 			return result, err
 		}
 		select {
