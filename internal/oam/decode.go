@@ -1,18 +1,36 @@
 package oam
 
-import "fmt"
-
 var (
-	manifestShape         = shape{"a manifest", []string{"apiVersion", "kind", "metadata", "spec"}, true}
-	metadataShape         = shape{"metadata", []string{"name", "annotations", "labels"}, false}
-	specificationShape    = shape{"a spec", []string{"components", "policies"}, false}
-	policyShape           = shape{"a policy", []string{"name", "type", "properties"}, false}
-	componentShape        = shape{"a component", []string{"name", "type", "properties", "traits"}, false}
-	propertiesShape       = shape{"a component's properties", []string{"image", "application", "id", "config", "secrets"}, true}
-	sharedRefShape        = shape{"an application reference", []string{"name", "component"}, false}
-	configShape           = shape{"a config", []string{"name", "properties"}, true}
-	secretShape           = shape{"a secret", []string{"name", "properties"}, false}
-	secretPropertiesShape = shape{"a secret's properties", []string{"policy", "key", "field", "version"}, false}
+	manifestShape = shape{
+		what: "a manifest", keys: []string{"apiVersion", "kind", "metadata", "spec"}, closed: true, shortest: 4,
+	}
+	metadataShape = shape{
+		what: "metadata", keys: []string{"name", "annotations", "labels"}, shortest: 2,
+	}
+	specificationShape = shape{
+		what: "a spec", keys: []string{"components", "policies"}, shortest: 1,
+	}
+	policyShape = shape{
+		what: "a policy", keys: []string{"name", "properties", "type"}, shortest: 3,
+	}
+	componentShape = shape{
+		what: "a component", keys: []string{"name", "type", "properties", "traits"}, shortest: noList,
+	}
+	propertiesShape = shape{
+		what: "a component's properties", keys: []string{"image", "application", "id", "config", "secrets"}, closed: true, shortest: 3,
+	}
+	sharedRefShape = shape{
+		what: "an application reference", keys: []string{"name", "component"}, shortest: 2,
+	}
+	configShape = shape{
+		what: "a config", keys: []string{"name", "properties"}, closed: true, shortest: 2,
+	}
+	secretShape = shape{
+		what: "a secret", keys: []string{"name", "properties"}, shortest: 2,
+	}
+	secretPropertiesShape = shape{
+		what: "a secret's properties", keys: []string{"policy", "key", "field", "version"}, shortest: 2,
+	}
 )
 
 func (d *decoder) manifest(v value) Manifest {
@@ -61,22 +79,26 @@ func (d *decoder) component(v value) Component {
 	c.Properties = d.properties(f.required("properties"))
 	d.strict = strict
 
-	c.Traits = noneIsNil(listOf(d, f.optional("traits"), (*decoder).trait))
+	c.Traits = listOf(d, f.optional("traits"), (*decoder).trait)
 	return c
 }
 
+// componentType reads a type. As wadm's decoder takes the number of a type for
+// its name, so does this one.
 func (d *decoder) componentType(v value) ComponentType {
-	switch written := d.text(v); written {
-	case "component", "actor":
-		return TypeComponent
-	case "capability":
-		return TypeCapability
-	default:
-		if v.node != nil {
-			d.fail(v, fmt.Sprintf("%s is no type of component; the types are component, capability and actor", quote(written)))
-		}
+	if v.node == nil {
 		return ""
 	}
+	if v.kind == text || v.kind == number {
+		switch v.text {
+		case "component", "actor", "0":
+			return TypeComponent
+		case "capability", "1":
+			return TypeCapability
+		}
+	}
+	d.refuse(v, "a type of component", "the types are component, capability and actor")
+	return ""
 }
 
 func (d *decoder) properties(v value) Properties {

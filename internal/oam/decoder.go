@@ -50,19 +50,35 @@ func (d *decoder) note(rule string, at position, path, message string) {
 
 // shape is the keys of an object, and whether others are refused or ignored.
 type shape struct {
-	what   string // a noun
-	keys   []string
-	closed bool
+	what     string   // a noun
+	keys     []string // in wadm's order
+	oldKeys  []string // other names of keys
+	closed   bool     // other keys are refused
+	shortest int      // list of values in the order of keys that may stand for the object; noList: none may
 }
 
-func keysOf(s shape) string { return strings.Join(s.keys, ", ") }
+const noList = -1
 
-// fields are the values of an object by key.
+func (s shape) allKeys() []string { return slices.Concat(s.keys, s.oldKeys) }
+
+func (s shape) hint() string { return "the keys are " + strings.Join(s.allKeys(), ", ") }
+
+// index returns the place of a key among all keys, -1 when it is none of them.
+func (s shape) index(key string) int {
+	if i := slices.Index(s.keys, key); i >= 0 {
+		return i
+	}
+	if i := slices.Index(s.oldKeys, key); i >= 0 {
+		return len(s.keys) + i
+	}
+	return -1
+}
+
+// fields are the values of an object, in the order of its shape's keys.
 type fields struct {
 	d      *decoder
 	object value
-	what   string
-	known  []string
+	shape  shape
 	values []value
 }
 
@@ -75,18 +91,28 @@ func join(path, key string) string {
 
 // object reads a mapping with known keys.
 func (d *decoder) object(v value, s shape) fields {
-	f := fields{d: d, object: v, what: s.what, known: s.keys, values: make([]value, len(s.keys))}
-	if v.node == nil || v.kind != mapping {
-		d.refuse(v, "a mapping with the keys of "+s.what)
-		return f
+	f := fields{d: d, object: v, shape: s, values: make([]value, len(s.keys)+len(s.oldKeys))}
+	switch {
+	case v.node == nil:
+	case v.kind == mapping:
+		d.byKey(f)
+	case v.kind == list && s.shortest != noList && (d.format == JSON || d.strict):
+		d.byPosition(f)
+	case !d.isNothing(v):
+		d.refuse(v, "a mapping", s.hint())
 	}
+	return f
+}
+
+func (d *decoder) byKey(f fields) {
+	v, s := f.object, f.shape
 	for i, k := range v.keys {
-		index := slices.Index(s.keys, k.text)
+		index := s.index(k.text)
 		switch {
 		case index < 0 && s.closed:
-			d.failAt(k.at, v.path, fmt.Sprintf("%s is no key of %s; the keys are %s", quote(k.text), s.what, keysOf(s)))
+			d.failAt(k.at, v.path, fmt.Sprintf("%s is no key of %s; %s", quote(k.text), s.what, s.hint()))
 		case index < 0:
-			d.note(RuleIgnoredKey, k.at, v.path, fmt.Sprintf("%s is no key of %s and has no effect; the keys are %s", quote(k.text), s.what, keysOf(s)))
+			d.note(RuleIgnoredKey, k.at, v.path, fmt.Sprintf("%s is no key of %s and has no effect; %s", quote(k.text), s.what, s.hint()))
 		case f.values[index].node != nil && !d.lastWins:
 			d.failAt(k.at, v.path, fmt.Sprintf("the key %s is there twice; keep one of them", quote(k.text)))
 		default:
@@ -96,29 +122,41 @@ func (d *decoder) object(v value, s shape) fields {
 			f.values[index] = value{v.items[i], join(v.path, k.text)}
 		}
 	}
-	return f
+}
+
+// byPosition reads a list of values in the order of the keys, as wadm does.
+func (d *decoder) byPosition(f fields) {
+	v, s := f.object, f.shape
+	if len(v.items) < s.shortest || len(v.items) > len(s.keys) {
+		d.refuse(v, "a mapping", s.hint())
+		return
+	}
+	for i, item := range v.items {
+		f.values[i] = value{item, entryIndex(v.path, i)}
+	}
+}
+
+// isNothing reports whether nothing at all is written where YAML is read as what
+// it should be: then it is an empty list or map.
+func (d *decoder) isNothing(v value) bool {
+	return v.kind == null && v.text == "" && !d.strict
 }
 
 func (d *decoder) noteTwice(k key, path string) {
 	d.note(RuleDuplicateKey, k.at, path, fmt.Sprintf("the key %s is there more than once; the last one counts", quote(k.text)))
 }
 
-// refuse says what was wanted instead of v.
-func (d *decoder) refuse(v value, wanted string) {
-	if v.node == nil {
-		return // what is missing was reported where it is missing
+// refuse says what is wanted instead of v, and how to write it.
+func (d *decoder) refuse(v value, wanted, hint string) {
+	message := fmt.Sprintf("%s; %s is wanted", v.describe(), wanted)
+	if hint != "" {
+		message += "; " + hint
 	}
-	found := v.describe()
-	if v.kind == null || !v.kind.scalar() {
-		found += " stands here"
-	}
-	d.fail(v, found+"; wanted is "+wanted)
+	d.fail(v, message)
 }
 
 // get returns the value of a key, without a node when there is none.
-func (f fields) get(name string) value {
-	return f.values[slices.Index(f.known, name)]
-}
+func (f fields) get(name string) value { return f.values[f.shape.index(name)] }
 
 // optional is get for what may be null instead of missing.
 func (f fields) optional(name string) value {
@@ -141,8 +179,8 @@ func (f fields) lenient(name string) value {
 // required is get for what must be there, null or not.
 func (f fields) required(name string) value {
 	v := f.get(name)
-	if v.node == nil && f.object.node != nil && f.object.kind == mapping {
-		f.d.fail(f.object, fmt.Sprintf("the key %s of %s is missing", name, f.what))
+	if v.node == nil && f.object.node != nil {
+		f.d.fail(f.object, fmt.Sprintf("the key %s of %s is missing", name, f.shape.what))
 	}
 	return v
 }
@@ -155,21 +193,24 @@ func (d *decoder) text(v value) string {
 	if v.kind == text || d.format == YAML && !d.strict && v.kind.scalar() {
 		return v.text
 	}
-	wanted := "a string"
-	if d.format == YAML && (v.kind == number || v.kind == boolean) {
-		wanted += "; write it in quotes"
+	hint := ""
+	if v.kind == number || v.kind == boolean {
+		hint = "write it in quotes"
 	}
-	d.refuse(v, wanted)
+	d.refuse(v, "a string", hint)
 	return ""
 }
 
-// list reads a list, nil when there is nothing.
+// listOf reads a list, nil when there is nothing.
 func listOf[T any](d *decoder, v value, read func(*decoder, value) T) []T {
 	if v.node == nil {
 		return nil
 	}
+	if d.isNothing(v) {
+		return []T{}
+	}
 	if v.kind != list {
-		d.refuse(v, "a list")
+		d.refuse(v, "a list", "")
 		return nil
 	}
 	items := make([]T, 0, len(v.items))
@@ -187,8 +228,11 @@ func (d *decoder) texts(v value) map[string]string {
 	if v.node == nil {
 		return nil
 	}
+	if d.isNothing(v) {
+		return map[string]string{}
+	}
 	if v.kind != mapping {
-		d.refuse(v, "a mapping of strings")
+		d.refuse(v, "a mapping of strings", "")
 		return nil
 	}
 	entries := make(map[string]string, len(v.items))

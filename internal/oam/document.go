@@ -82,7 +82,7 @@ func Parse(src []byte, format Format) (*Document, error) {
 	if format != Detect {
 		return parseAs(src, format)
 	}
-	if !bytes.HasPrefix(bytes.TrimLeft(src, " \t\r\n"), []byte("{")) {
+	if first := bytes.TrimLeft(src, " \t\r\n")[0]; first != '{' && first != '[' {
 		return parseAs(src, YAML)
 	}
 	// What is valid as JSON means the same as YAML, and is read faster.

@@ -2,12 +2,13 @@ package oam
 
 var (
 	linkShape = shape{
-		"a link",
-		[]string{"name", "namespace", "package", "interfaces", "source", "target", "source_config", "target_config"},
-		false,
+		what:     "a link",
+		keys:     []string{"name", "namespace", "package", "interfaces", "source", "target"},
+		oldKeys:  []string{"source_config", "target_config"},
+		shortest: noList,
 	}
-	configDefinitionShape = shape{"a link's source", []string{"config", "secrets"}, false}
-	targetShape           = shape{"a link's target", []string{"name", "config", "secrets"}, false}
+	configDefinitionShape = shape{what: "a link's source", keys: []string{"config", "secrets"}}
+	targetShape           = shape{what: "a link's target", keys: []string{"name", "config", "secrets"}, shortest: 1}
 )
 
 // linkParts is what makes properties a link: both ends, and the other keys.

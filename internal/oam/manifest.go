@@ -1,9 +1,3 @@
-// Package oam is the application document: the OAM manifest that wadm and wash
-// speak, its decoding from YAML and JSON, its normal form, its rules, and the
-// ids that follow from it. It is pure.
-//
-// What is accepted, and how strictly, is wadm 0.21's, or more lenient where
-// wadm refuses or forgets what it should not.
 package oam
 
 import "encoding/json"
@@ -64,7 +58,7 @@ type Component struct {
 	Name       string        `json:"name"`
 	Type       ComponentType `json:"type"`
 	Properties Properties    `json:"properties"`
-	Traits     []Trait       `json:"traits,omitempty"`
+	Traits     []Trait       `json:"traits,omitzero"` // nil: none were given
 }
 
 // Properties of a component or a provider. Exactly one of Image and Application

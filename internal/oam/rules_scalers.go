@@ -9,7 +9,7 @@ func (c *checker) shapesOfTraits() {
 	for p, t := range c.traits() {
 		switch {
 		case t.Type == TraitLink && t.Spread != nil:
-			c.error(RuleLinkProperties, p.path(""), "the properties of the link are those of a scaler; the keys of a link are %s", keysOf(linkShape))
+			c.error(RuleLinkProperties, p.path(""), "the properties of the link are those of a scaler; %s", linkShape.hint())
 		case t.Type == TraitLink && t.Link == nil:
 			c.badShape(RuleLinkProperties, p, t, func(d *decoder, v value) { d.linkParts(v) })
 		case isScaler(t.Type) && t.Link == nil && t.Spread == nil:

@@ -51,8 +51,8 @@ func parseFloat(written string) (float64, bool) {
 }
 
 func isFloat(written string) bool {
-	switch strings.TrimPrefix(written, "+") {
-	case ".inf", ".Inf", ".INF", "-.inf", "-.Inf", "-.INF", ".nan", ".NaN", ".NAN":
+	switch written {
+	case ".nan", ".NaN", ".NAN", ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF":
 		return true
 	}
 	_, ok := parseFloat(written)

@@ -6,8 +6,12 @@ import (
 )
 
 var (
-	spreadShape       = shape{"a scaler", []string{"instances", "replicas", "spread"}, true}
-	spreadTargetShape = shape{"a spread", []string{"name", "requirements", "weight"}, true}
+	spreadShape = shape{
+		what: "a scaler", keys: []string{"instances", "spread"}, oldKeys: []string{"replicas"}, closed: true, shortest: 1,
+	}
+	spreadTargetShape = shape{
+		what: "a spread", keys: []string{"name", "requirements", "weight"}, closed: true, shortest: 3,
+	}
 )
 
 // spread fails when the properties are not those of a scaler.
@@ -44,7 +48,7 @@ func (d *decoder) count(v value) int {
 		return 0
 	}
 	if v.kind != number {
-		d.refuse(v, "a whole number")
+		d.refuse(v, "a whole number", "")
 		return 0
 	}
 	whole, ok := parseWhole(v.text)

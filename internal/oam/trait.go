@@ -2,7 +2,7 @@ package oam
 
 import "encoding/json"
 
-var traitShape = shape{"a trait", []string{"type", "properties"}, true}
+var traitShape = shape{what: "a trait", keys: []string{"type", "properties"}, closed: true, shortest: 2}
 
 // trait reads a trait by the shape of its properties, whatever its type: a link
 // if they can be one, else a scaler, else anything.

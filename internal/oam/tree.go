@@ -38,7 +38,7 @@ func (k kind) scalar() bool { return k < list }
 func (n *node) describe() string {
 	switch n.kind {
 	case null:
-		return "null"
+		return "null stands here"
 	case boolean:
 		return quoteless(n.text) + " is a boolean"
 	case number:
@@ -46,9 +46,9 @@ func (n *node) describe() string {
 	case text:
 		return quote(n.text) + " is a string"
 	case list:
-		return "a list"
+		return "a list stands here"
 	default:
-		return "a mapping"
+		return "a mapping stands here"
 	}
 }
 
@@ -125,5 +125,5 @@ func (s size) check(at position) error {
 }
 
 func tooDeep(at position) error {
-	return at.error("", fmt.Sprintf("the document is nested more than %d deep; a manifest needs 12", MaxDepth))
+	return at.error("", fmt.Sprintf("the document is nested more than the %d levels that are allowed", MaxDepth))
 }

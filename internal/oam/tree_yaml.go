@@ -30,7 +30,7 @@ func readYAML(src []byte) (*node, error) {
 	case !errors.Is(err, io.EOF):
 		return nil, yamlSyntax(err)
 	}
-	c := converter{known: map[*yaml.Node]*converted{}}
+	c := converter{anchored: map[*yaml.Node]*converted{}}
 	root, err := c.convert(document.Content[0], 1)
 	if err != nil {
 		return nil, err
@@ -80,91 +80,89 @@ func yamlSyntax(err error) error {
 // share one node, so that nothing is ever written out; sizes are counted as if
 // it were.
 type converter struct {
-	known map[*yaml.Node]*converted // the anchored ones; nil while being converted
+	anchored map[*yaml.Node]*converted // nil while being converted
 }
 
 type converted struct {
 	*node
 	size   size
-	height int // levels below and including it
+	height int // lists and mappings inside one another
 }
 
-func (c *converter) convert(n *yaml.Node, depth int) (*converted, error) {
-	at := position{n.Line, n.Column}
+func (c *converter) convert(n *yaml.Node, depth int) (converted, error) {
 	if n.Kind == yaml.AliasNode {
 		return c.follow(n, depth)
 	}
-	if depth > MaxDepth && n.Kind != yaml.ScalarNode {
-		return nil, tooDeep(at)
-	}
+	at := position{n.Line, n.Column}
 	if n.Anchor != "" {
-		c.known[n] = nil
+		c.anchored[n] = nil
 	}
 	result, err := c.content(n, at, depth)
 	if err != nil {
-		return nil, err
+		return converted{}, err
 	}
 	if n.Anchor != "" {
-		c.known[n] = result
+		kept := result
+		c.anchored[n] = &kept
 	}
 	return result, result.size.check(at)
 }
 
-func (c *converter) follow(n *yaml.Node, depth int) (*converted, error) {
+func (c *converter) follow(n *yaml.Node, depth int) (converted, error) {
 	at := position{n.Line, n.Column}
-	target := c.known[n.Alias]
+	target := c.anchored[n.Alias]
 	if target == nil {
-		return nil, at.error("", "the alias *"+n.Value+" stands inside what it refers to")
+		return converted{}, at.error("", "the alias *"+n.Value+" stands inside what it refers to")
 	}
 	if depth+target.height-1 > MaxDepth {
-		return nil, tooDeep(at)
+		return converted{}, tooDeep(at)
 	}
-	return target, nil
+	return *target, nil
 }
 
-func (c *converter) content(n *yaml.Node, at position, depth int) (*converted, error) {
-	switch n.Kind {
-	case yaml.ScalarNode:
-		return &converted{&node{kind: scalarKind(n), text: n.Value, at: at}, size{1, len(n.Value)}, 0}, nil
-	case yaml.SequenceNode:
-		return c.items(&node{kind: list, at: at}, n.Content, 1, depth)
-	default:
-		result := &node{kind: mapping, at: at, keys: make([]key, 0, len(n.Content)/2)}
-		bytes := 0
-		for i := 0; i < len(n.Content); i += 2 {
-			k, err := c.convert(n.Content[i], depth+1)
-			if err != nil {
-				return nil, err
-			}
-			if !k.kind.scalar() {
-				return nil, k.at.error("", k.describe()+" cannot be a key; a key is a word")
-			}
-			result.keys = append(result.keys, key{k.text, position{n.Content[i].Line, n.Content[i].Column}})
-			bytes += len(k.text)
-		}
-		full, err := c.items(result, n.Content, 2, depth)
-		if err == nil {
-			full.size.bytes += bytes
-		}
-		return full, err
+func (c *converter) content(n *yaml.Node, at position, depth int) (converted, error) {
+	if n.Kind == yaml.ScalarNode {
+		return converted{&node{kind: scalarKind(n), text: n.Value, at: at}, size{1, len(n.Value)}, 0}, nil
 	}
+	if depth > MaxDepth {
+		return converted{}, tooDeep(at)
+	}
+	if n.Kind == yaml.SequenceNode {
+		return c.items(&node{kind: list, at: at}, n.Content, 1, depth)
+	}
+	result := &node{kind: mapping, at: at, keys: make([]key, 0, len(n.Content)/2)}
+	keyBytes := 0
+	for i := 0; i < len(n.Content); i += 2 {
+		k, err := c.convert(n.Content[i], depth+1)
+		if err != nil {
+			return converted{}, err
+		}
+		if !k.kind.scalar() {
+			return converted{}, k.at.error("", k.describe()+"; a string is wanted as a key")
+		}
+		result.keys = append(result.keys, key{k.text, position{n.Content[i].Line, n.Content[i].Column}})
+		keyBytes += len(k.text)
+	}
+	full, err := c.items(result, n.Content, 2, depth)
+	full.size.bytes += keyBytes
+	return full, err
 }
 
 // items converts every step'th of some nodes into the items of a list or, when
 // step is 2, the values of a mapping.
-func (c *converter) items(into *node, nodes []*yaml.Node, step, depth int) (*converted, error) {
-	full := &converted{into, size{nodes: 1}, 1}
+func (c *converter) items(into *node, nodes []*yaml.Node, step, depth int) (converted, error) {
+	full := converted{into, size{nodes: 1}, 1}
 	into.items = make([]*node, 0, len(nodes)/step)
 	for i := step - 1; i < len(nodes); i += step {
 		item, err := c.convert(nodes[i], depth+1)
 		if err != nil {
-			return nil, err
+			return converted{}, err
 		}
 		into.items = append(into.items, item.node)
 		full.size = full.size.plus(item.size)
 		full.height = max(full.height, 1+item.height)
 		if err := full.size.check(item.at); err != nil {
-			return nil, err
+			return converted{}, err
 		}
 	}
 	return full, nil
