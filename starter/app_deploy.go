@@ -25,7 +25,11 @@ annotation version names the version; without one the server makes a name.`,
 	}
 	actor := addActor(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		d, err := c.loadApp(cmd.Context(), strings.Join(append(args, "-")[:1], ""))
+		source := "-"
+		if len(args) > 0 {
+			source = args[0]
+		}
+		d, err := c.loadApp(cmd.Context(), source)
 		if err != nil {
 			return err
 		}
@@ -140,8 +144,11 @@ func (d *deployer) read(ctx context.Context, args []string) error {
 		return usage("%s is a document, which says its version; leave out %q", shownSource(args[0]), args[1])
 	}
 	document, err := d.cli.loadApp(ctx, args[0])
+	if err != nil {
+		return err
+	}
 	d.document, d.target = &document, targetIn(document.manifest)
-	return err
+	return nil
 }
 
 // run does it, and reports what was done even when the rest fails.
@@ -230,7 +237,7 @@ func (d *deployer) settle(ctx context.Context) error {
 		return fmt.Errorf("%s is deployed, but how it is cannot be told: %w", d.target.name, err)
 	}
 	d.report.Status = reply.Status
-	d.say("%s", statusText(reply.Status.Status))
+	d.say("%s", render.StatusText(reply.Status.Status))
 	return nil
 }
 
@@ -260,9 +267,9 @@ func (d *deployer) fate(ctx context.Context, status *wadm.Status) error {
 		case wadm.Deployed:
 			return nil
 		case wadm.Failed:
-			return failed("application %s has %s; it is tried again: see it with %s", name, statusText(status.Status), d.hint("status", name))
+			return failed("application %s has %s; it is tried again: see it with %s", name, render.StatusText(status.Status), d.hint("status", name))
 		}
-		text = statusText(status.Status)
+		text = render.StatusText(status.Status)
 	}
 	switch {
 	case errors.Is(context.Cause(ctx), errWaitedLongEnough):

@@ -192,9 +192,6 @@ func askStatus(ctx context.Context, a *apps, name string) (wadm.StatusReply, err
 	return askApps(ctx, a, func(ctx context.Context) (wadm.StatusReply, error) { return a.client.Status(ctx, name) })
 }
 
-// statusText is a status in one line.
-func statusText(s wadm.StatusInfo) string { return render.Options{}.StatusText(s) }
-
 func appHistoryCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:               "history NAME",

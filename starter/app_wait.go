@@ -62,7 +62,7 @@ func (w *waiter) over(ctx context.Context) bool {
 	}
 	w.lost = false
 	if w.status == nil || !render.SameStatus(w.status.Status, reply.Status.Status) {
-		w.tell(fmt.Sprintf("%s  %s is %s", time.Now().UTC().Format("15:04:05Z"), w.name, statusText(reply.Status.Status)))
+		w.tell(fmt.Sprintf("%s  %s is %s", time.Now().UTC().Format("15:04:05Z"), w.name, render.StatusText(reply.Status.Status)))
 	}
 	w.status = reply.Status
 	switch w.status.Status.Type {

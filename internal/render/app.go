@@ -89,12 +89,12 @@ func (o Options) ApplicationChanges(before, after []wadm.Summary) []string {
 		was, known := old[a.Name]
 		switch {
 		case !known:
-			add(a.Name, "is "+o.StatusText(a.DetailedStatus.Status)+versions(a))
+			add(a.Name, "is "+StatusText(a.DetailedStatus.Status)+versions(a))
 		case versions(was) != versions(a):
-			add(a.Name, "is now "+o.StatusText(a.DetailedStatus.Status)+versions(a))
+			add(a.Name, "is now "+StatusText(a.DetailedStatus.Status)+versions(a))
 		case SameStatus(was.DetailedStatus.Status, a.DetailedStatus.Status):
 		default:
-			add(a.Name, "is now "+o.StatusText(a.DetailedStatus.Status))
+			add(a.Name, "is now "+StatusText(a.DetailedStatus.Status))
 		}
 	}
 	for _, a := range before {
@@ -119,7 +119,7 @@ func SameStatus(a, b wadm.StatusInfo) bool {
 }
 
 // StatusText is a status in one line: "waiting: no host of lattice ...".
-func (o Options) StatusText(s wadm.StatusInfo) string {
+func StatusText(s wadm.StatusInfo) string {
 	text := Clean(string(s.Type))
 	if s.Message != "" {
 		text += ": " + Clean(s.Message)
