@@ -11,7 +11,7 @@ import (
 type decoder struct {
 	format Format
 	err    *ParseError
-	notes  []Finding
+	notes  findings
 
 	// strict: numbers and booleans are not read as strings. wadm reads most of a
 	// YAML document as what it should be, but properties of components and traits
@@ -43,9 +43,7 @@ func (d *decoder) failAt(at position, path, message string) {
 }
 
 func (d *decoder) note(rule string, at position, path, message string) {
-	d.notes = append(d.notes, Finding{
-		Level: Warning, Rule: rule, Path: path, Line: at.line, Column: at.column, Message: message,
-	})
+	d.notes.add(Finding{Level: Warning, Rule: rule, Path: path, Line: at.line, Column: at.column, Message: message})
 }
 
 // shape is the keys of an object, and whether others are refused or ignored.

@@ -74,6 +74,7 @@
 //	secret-conflict         W  so have secrets
 //	duplicate-key           W  a map has each key once (in other objects a repeat is not read at all)
 //	ignored-key             W  objects whose other keys are ignored have none
+//	more-findings           W  there are at most 1,000 errors and 1,000 warnings
 //
 // Instances and weights beyond 32 bits are not read at all.
 package oam

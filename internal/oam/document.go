@@ -39,8 +39,8 @@ const (
 type Document struct {
 	Manifest Manifest
 
-	tree  *node     // nil when the manifest was not read from a text
-	notes []Finding // what reading it noticed
+	tree  *node    // nil when the manifest was not read from a text
+	notes findings // what reading it noticed
 }
 
 // ParseError says why a text is no manifest.

@@ -3,11 +3,7 @@ package oam
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // JSON returns the normal form: what is stored, and what clients get. It is
@@ -104,53 +100,4 @@ func (t *Trait) UnmarshalJSON(data []byte) error {
 	}
 	*t = read
 	return nil
-}
-
-// YAML returns the normal form as YAML: block style, keys in the order of JSON.
-func (m Manifest) YAML() ([]byte, error) {
-	src, err := m.JSON()
-	if err != nil {
-		return nil, err
-	}
-	tree, err := readJSON(src)
-	if err != nil {
-		return nil, fmt.Errorf("write the manifest as YAML: %w", err)
-	}
-	var out bytes.Buffer
-	encoder := yaml.NewEncoder(&out)
-	encoder.SetIndent(2)
-	if err := errors.Join(encoder.Encode(tree.yaml()), encoder.Close()); err != nil {
-		return nil, fmt.Errorf("write the manifest as YAML: %w", err)
-	}
-	return out.Bytes(), nil
-}
-
-func (n *node) yaml() *yaml.Node {
-	switch n.kind {
-	case list:
-		out := &yaml.Node{Kind: yaml.SequenceNode}
-		for _, item := range n.items {
-			out.Content = append(out.Content, item.yaml())
-		}
-		return out
-	case mapping:
-		out := &yaml.Node{Kind: yaml.MappingNode}
-		for i, item := range n.items {
-			out.Content = append(out.Content, yamlString(n.keys[i].text), item.yaml())
-		}
-		return out
-	case text:
-		return yamlString(n.text)
-	default:
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: n.text}
-	}
-}
-
-// yamlString writes a string plain when every reader takes it for one.
-func yamlString(said string) *yaml.Node {
-	out := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: said}
-	if plainKind(said) != text {
-		out.Style = yaml.DoubleQuotedStyle
-	}
-	return out
 }

@@ -47,4 +47,5 @@ const (
 	RuleSecretConflict  = "secret-conflict"
 	RuleDuplicateKey    = "duplicate-key"
 	RuleIgnoredKey      = "ignored-key"
+	RuleMoreFindings    = "more-findings"
 )

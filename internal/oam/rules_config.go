@@ -37,8 +37,8 @@ func (c *checker) policies() {
 	}
 }
 
-// conflicts reports configs and secrets that take one name on the lattice with
-// different contents: the last one written counts, for everybody.
+// conflicts reports configs and secrets that are kept under one name on the
+// lattice with different contents: the last one written counts, for everybody.
 func (c *checker) conflicts() {
 	app := c.Manifest.Metadata.Name
 	configs := map[string]Config{}
@@ -47,21 +47,30 @@ func (c *checker) conflicts() {
 			continue
 		}
 		name := ConfigName(app, config)
-		if other, taken := configs[name]; taken && !maps.Equal(other.Properties, config.Properties) {
-			c.warn(RuleConfigConflict, path, "configs %s and %s are both kept as %s, with different properties; name one of them differently", quote(other.Name), quote(config.Name), quote(name))
-			continue
+		other, taken := configs[name]
+		switch {
+		case !taken:
+			configs[name] = config
+		case !maps.Equal(other.Properties, config.Properties):
+			c.conflict(RuleConfigConflict, path, "config", config.Name, other.Name, name)
 		}
-		configs[name] = config
 	}
 	secrets := map[string]Secret{}
 	for path, secret := range c.secrets() {
 		name := SecretName(app, secret.Name)
-		if other, taken := secrets[name]; taken && other.Properties != secret.Properties {
-			c.warn(RuleSecretConflict, path, "secrets %s and %s are both kept as %s, with different properties; name one of them differently", quote(other.Name), quote(secret.Name), quote(name))
-			continue
+		other, taken := secrets[name]
+		switch {
+		case !taken:
+			secrets[name] = secret
+		case other.Properties != secret.Properties:
+			c.conflict(RuleSecretConflict, path, "secret", secret.Name, other.Name, name)
 		}
-		secrets[name] = secret
 	}
+}
+
+func (c *checker) conflict(rule, path, what, name, other, kept string) {
+	c.warn(rule, path+".name", "%s %s and %s %s before it have different properties, but both are kept as %s; name one of them differently",
+		what, quote(name), what, quote(other), quote(kept))
 }
 
 // secrets are all secrets with the paths to them: of each component those of its

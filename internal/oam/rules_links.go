@@ -147,7 +147,7 @@ func (c *checker) duplicateLinkConfigs() {
 			}
 			if seen[config.Name] {
 				c.error(RuleDuplicateLinkConfig, p.path(entryIndex(end, i)+".name"),
-					"the name %s is that of another link's config; give it properties in one place and only name it in others", quote(config.Name))
+					"the name %s is that of another config of a link; give properties in one place and only the name in others", quote(config.Name))
 			}
 			seen[config.Name] = true
 		}

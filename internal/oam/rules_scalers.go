@@ -60,7 +60,7 @@ func (c *checker) scalers() {
 			c.numbers(p, t.Spread)
 			c.spreadNames(p, t.Spread)
 		}
-		if scalers == 0 && component.Type == TypeComponent && component.Properties.Image != "" {
+		if firstScaler(component) < 0 && component.Type == TypeComponent && component.Properties.Image != "" {
 			c.warn(RuleNoScaler, componentPath(i, ""), "component %s has no scaler and will never be started; add a trait of type %s", quote(component.Name), TraitSpreadScaler)
 		}
 	}

@@ -42,7 +42,7 @@ func invalidUTF8(src []byte) int {
 type position struct{ line, column int }
 
 func positionIn(src []byte, offset int) position {
-	before := src[:min(offset, len(src))]
+	before := src[:min(max(offset, 0), len(src))]
 	begin := bytes.LastIndexByte(before, '\n') + 1
 	return position{1 + bytes.Count(before, []byte("\n")), 1 + utf8.RuneCount(before[begin:])}
 }

@@ -17,13 +17,13 @@ func (d *decoder) trait(v value) Trait {
 	asLink.lastWins = true
 	if parts := asLink.linkParts(properties); asLink.err == nil {
 		t.Link = d.link(parts)
-		d.notes = append(d.notes, asLink.notes...)
+		d.notes.addAll(asLink.notes)
 		return t
 	}
 	asScaler := d.attempt(t.Type)
 	if spread := asScaler.spread(properties); asScaler.err == nil {
 		t.Spread = &spread
-		d.notes = append(d.notes, asScaler.notes...)
+		d.notes.addAll(asScaler.notes)
 		return t
 	}
 	if asScaler.outOfRange && isScaler(t.Type) {

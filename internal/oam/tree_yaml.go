@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -16,7 +18,7 @@ func readYAML(src []byte) (*node, error) {
 	if err := checkIndicators(src); err != nil {
 		return nil, err
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(src))
+	decoder := yaml.NewDecoder(bytes.NewReader(inParsersVersion(src)))
 	var document, second yaml.Node
 	if err := decodeYAML(decoder, &document); err != nil && !errors.Is(err, io.EOF) {
 		return nil, yamlSyntax(err)
@@ -36,6 +38,16 @@ func readYAML(src []byte) (*node, error) {
 		return nil, err
 	}
 	return root.node, nil
+}
+
+// inParsersVersion returns the text for a parser that insists on version 1.1,
+// though it reads most of 1.2.
+func inParsersVersion(src []byte) []byte {
+	const stated, accepted = "%YAML 1.2", "%YAML 1.1"
+	if !bytes.HasPrefix(src, []byte(stated)) {
+		return src
+	}
+	return slices.Concat([]byte(accepted), src[len(stated):])
 }
 
 // checkIndicators refuses a text that would take the parser more memory than its
@@ -68,12 +80,16 @@ func decodeYAML(decoder *yaml.Decoder, into *yaml.Node) (err error) {
 var yamlError = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)$`)
 
 func yamlSyntax(err error) error {
-	failure := &ParseError{Message: "the text is not YAML: " + err.Error()}
-	if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
-		failure.Line, _ = strconv.Atoi(m[1])
-		failure.Message = "the text is not YAML: " + m[2]
+	var at position
+	reason := err.Error()
+	if m := yamlError.FindStringSubmatch(reason); m != nil {
+		at.line, _ = strconv.Atoi(m[1])
+		reason = m[2]
 	}
-	return failure
+	if strings.Contains(reason, "exceeded max depth") {
+		return tooDeep(at)
+	}
+	return at.error("", "the text is not YAML: "+reason)
 }
 
 // converter makes a tree of what the parser returns. An alias and its anchor
@@ -127,45 +143,43 @@ func (c *converter) content(n *yaml.Node, at position, depth int) (converted, er
 	if depth > MaxDepth {
 		return converted{}, tooDeep(at)
 	}
-	if n.Kind == yaml.SequenceNode {
-		return c.items(&node{kind: list, at: at}, n.Content, 1, depth)
+	full := converted{&node{kind: list, at: at}, size{nodes: 1}, 1}
+	if n.Kind == yaml.MappingNode {
+		full.kind = mapping
+		full.keys = make([]key, 0, len(n.Content)/2)
 	}
-	result := &node{kind: mapping, at: at, keys: make([]key, 0, len(n.Content)/2)}
-	keyBytes := 0
-	for i := 0; i < len(n.Content); i += 2 {
-		k, err := c.convert(n.Content[i], depth+1)
+	full.items = make([]*node, 0, len(n.Content)-cap(full.keys))
+	for i, part := range n.Content {
+		child, err := c.convert(part, depth+1)
+		switch {
+		case err != nil:
+			return full, err
+		case full.kind == mapping && i%2 == 0:
+			err = full.addKey(child, position{part.Line, part.Column})
+		default:
+			err = full.addItem(child)
+		}
 		if err != nil {
-			return converted{}, err
-		}
-		if !k.kind.scalar() {
-			return converted{}, k.at.error("", k.describe()+"; a string is wanted as a key")
-		}
-		result.keys = append(result.keys, key{k.text, position{n.Content[i].Line, n.Content[i].Column}})
-		keyBytes += len(k.text)
-	}
-	full, err := c.items(result, n.Content, 2, depth)
-	full.size.bytes += keyBytes
-	return full, err
-}
-
-// items converts every step'th of some nodes into the items of a list or, when
-// step is 2, the values of a mapping.
-func (c *converter) items(into *node, nodes []*yaml.Node, step, depth int) (converted, error) {
-	full := converted{into, size{nodes: 1}, 1}
-	into.items = make([]*node, 0, len(nodes)/step)
-	for i := step - 1; i < len(nodes); i += step {
-		item, err := c.convert(nodes[i], depth+1)
-		if err != nil {
-			return converted{}, err
-		}
-		into.items = append(into.items, item.node)
-		full.size = full.size.plus(item.size)
-		full.height = max(full.height, 1+item.height)
-		if err := full.size.check(item.at); err != nil {
-			return converted{}, err
+			return full, err
 		}
 	}
 	return full, nil
+}
+
+func (full *converted) addKey(k converted, at position) error {
+	if !k.kind.scalar() {
+		return at.error("", k.describe()+"; a string is wanted as a key")
+	}
+	full.keys = append(full.keys, key{k.text, at})
+	full.size.bytes += len(k.text)
+	return nil
+}
+
+func (full *converted) addItem(item converted) error {
+	full.items = append(full.items, item.node)
+	full.size = full.size.plus(item.size)
+	full.height = max(full.height, 1+item.height)
+	return full.size.check(item.at)
 }
 
 // scalarKind is the kind of a scalar by its tag or, without one, by what it

@@ -6,8 +6,9 @@ import (
 	"strconv"
 )
 
-// Validate returns every broken rule: those of wadm in its order, so that the
-// first error is the one wadm would tell, then those wadm does not have.
+// Validate returns what breaks a rule: first of wadm's rules in its order, so
+// that the first error is the one wadm would tell, then of those wadm does not
+// have.
 func (d *Document) Validate() []Finding {
 	c := checker{Document: d, names: map[string]int{}}
 	for i, component := range d.Manifest.Spec.Components {
@@ -18,7 +19,8 @@ func (d *Document) Validate() []Finding {
 	for _, rule := range rules {
 		rule(&c)
 	}
-	return append(c.findings, d.notes...)
+	c.found.addAll(d.notes)
+	return c.found.all()
 }
 
 var rules = []func(*checker){
@@ -51,8 +53,8 @@ var rules = []func(*checker){
 // checker collects findings about a document.
 type checker struct {
 	*Document
-	names    map[string]int // of components: index of the first
-	findings []Finding
+	names map[string]int // of components: index of the first
+	found findings
 }
 
 func (c *checker) error(rule, path, format string, args ...any) {
@@ -65,11 +67,11 @@ func (c *checker) warn(rule, path, format string, args ...any) {
 
 func (c *checker) add(level Level, rule, path, message string) {
 	f := Finding{Level: level, Rule: rule, Path: path, Message: message}
-	if c.tree != nil {
+	if c.tree != nil && c.found.hasRoom(level) {
 		_, at := c.tree.find(path)
 		f.Line, f.Column = at.line, at.column
 	}
-	c.findings = append(c.findings, f)
+	c.found.add(f)
 }
 
 func entryIndex(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
