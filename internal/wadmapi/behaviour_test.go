@@ -281,3 +281,20 @@ func TestTheClient(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "deleted", gone.Result)
 }
+
+// What is first wrong is what is answered, in wadm's order.
+func TestTheOrderOfChecks(t *testing.T) {
+	a := startAPI(t, options{})
+	a.put(t, manifest("shop", "v1"))
+	twice := `"spec":{"components":[{"name":"a","type":"component","properties":{"image":"i:1"}},{"name":"a","type":"component","properties":{"image":"i:1"}}]}}`
+	for _, c := range []struct{ name, version, want string }{
+		{"a.b", "latest", "the version latest is not allowed"},
+		{"a.b", "v1", `the name \"a.b\" is not allowed`},
+		{" a.b ", "v1", `the name \"a.b\" is not allowed`},
+		{"shop", "v1", "Duplicate component name in manifest: a"},
+	} {
+		text := fmt.Sprintf(`{"apiVersion":"core.oam.dev/v1beta1","kind":"Application","metadata":{"name":%q,"annotations":{"version":%q}},%s`, c.name, c.version, twice)
+		require.Contains(t, a.ask(t, "model.put", text, nil), c.want)
+		require.Contains(t, a.ask(t, "model.put", text, nats.Header{"Content-Type": {"text/xml"}}), `the content type \"text/xml\"`)
+	}
+}

@@ -1,6 +1,7 @@
 package wadmapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -128,6 +129,7 @@ func (l listing) fit(most int, wrap func(models []byte, shown int) []byte) ([]by
 // models are the summaries, separated by commas, and where each ends. It stops
 // behind the one that makes them too large.
 func (l listing) models(most int, d detail) (models []byte, ends []int, err error) {
+	models, ends = make([]byte, 0, min(l.size(), most+most/8)), make([]int, 0, len(l.apps))
 	for i, app := range l.apps {
 		if i > 0 {
 			models = append(models, ',')
@@ -141,6 +143,16 @@ func (l listing) models(most int, d detail) (models []byte, ends []int, err erro
 		}
 	}
 	return models, ends, nil
+}
+
+// size is about the bytes of all summaries.
+func (l listing) size() int {
+	const keys = 200
+	size := 0
+	for _, app := range l.apps {
+		size += keys + len(app.Name) + len(app.Status) + len(app.StatusMessage)
+	}
+	return size
 }
 
 // appendSummary writes a [wadm.Summary] around the status as it is stored.
@@ -172,17 +184,33 @@ func appendSummary(b []byte, app store.ListedApplication, d detail) ([]byte, err
 // maxShortMessage is the most bytes of a status' message once it has to be cut.
 const maxShortMessage = 100
 
-// lessOf is a status without its scalers, and maybe with a shorter message.
+// lessOf is a status without its scalers, and maybe with a shorter message. It
+// reads no further than to the scalers, which may be most of it.
 func lessOf(raw json.RawMessage, d detail) (json.RawMessage, error) {
-	var status wadm.Status
-	if err := json.Unmarshal(raw, &status); err != nil {
+	var less wadm.Status
+	text := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := text.Token(); err != nil {
 		return nil, err
 	}
-	if len(status.Scalers) > 0 {
-		status.Scalers, status.Trimmed = nil, true
+	for text.More() && !less.Trimmed {
+		key, err := text.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value any = new(json.RawMessage)
+		switch key {
+		case "status":
+			value = &less.Status
+		case "scalers", "trimmed": // neither is there unless it says something
+			less.Trimmed = true
+			continue
+		}
+		if err := text.Decode(value); err != nil {
+			return nil, err
+		}
 	}
 	if d == shortMessages {
-		status.Status.Message = cut(status.Status.Message, maxShortMessage)
+		less.Status.Message = cut(less.Status.Message, maxShortMessage)
 	}
-	return encode(status)
+	return encode(less)
 }
