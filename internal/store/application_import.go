@@ -24,11 +24,11 @@ type ImportedVersion struct {
 	Version  string
 	What     string // ImportAdded, ImportKept or ImportConflict
 	Why      string // of a conflict: one sentence
-	Deployed bool   // this import deploys it
+	Deployed bool   // the import deploys it
 }
 
 // ImportVersions stores versions of another system in their order, and deploys
-// the one that is deployed there as DeployApplication does, unless it is
+// the one that is deployed there as DeployApplication does, unless one is
 // deployed here. A conflict keeps everything as it is. Without apply nothing is
 // changed; what is returned is what would be. When the deployed version cannot
 // be deployed, the error is DeployApplication's and nothing is changed, but the
@@ -74,7 +74,7 @@ func importVersions(
 			}
 		}
 	}
-	if deployed == nil || here.deployed != nil && *here.deployed == *deployed {
+	if deployed == nil || here.isDeployed {
 		return list, nil
 	}
 	for i := range list {
@@ -99,8 +99,8 @@ func addVersion(ctx context.Context, tx pgx.Tx, key ledger.AppKey, v ledger.AppV
 
 // storedVersions is what is here of an application that is imported.
 type storedVersions struct {
-	deployed  *string
-	manifests map[string][]byte
+	isDeployed bool
+	manifests  map[string][]byte
 }
 
 func readImportedBefore(ctx context.Context, tx pgx.Tx, key ledger.AppKey) (storedVersions, error) {
@@ -112,7 +112,7 @@ func readImportedBefore(ctx context.Context, tx pgx.Tx, key ledger.AppKey) (stor
 	if err != nil {
 		return here, err
 	}
-	here.deployed = app.deployed
+	here.isDeployed = app.deployed != nil
 	rows, err := tx.Query(ctx, `SELECT version, manifest FROM application_versions WHERE application_id = $1`, app.id)
 	if err != nil {
 		return here, err

@@ -44,11 +44,14 @@ func TestApplicationImport(t *testing.T) {
 
 	more := append(versions[:2:2], appVersion("v3", "a"))
 	require.Equal(t, []store.ImportedVersion{
-		{Version: "v2", What: "kept"}, {Version: "v1", What: "kept"}, {Version: "v3", What: "added", Deployed: true},
+		{Version: "v2", What: "kept"}, {Version: "v1", What: "kept"}, {Version: "v3", What: "added"},
 	}, load(more, ptr("v3"), true))
-	require.Equal(t, "v2 v1 v3*", versionsOf(t, s, key))
+	require.Equal(t, "v2* v1 v3", versionsOf(t, s, key), "what is deployed here stays")
 	load(more, nil, true)
-	require.Equal(t, "v2 v1 v3*", versionsOf(t, s, key), "an import undeploys nothing")
+	require.Equal(t, "v2* v1 v3", versionsOf(t, s, key), "an import undeploys nothing")
+	undeploy(t, s, key)
+	require.True(t, load(more, ptr("v1"), true)[1].Deployed)
+	require.Equal(t, "v2 v1* v3", versionsOf(t, s, key))
 	requireSound(t, db)
 }
 

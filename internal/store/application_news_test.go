@@ -22,10 +22,10 @@ func claim(t testing.TB, s *store.Store, limit int) []ledger.News {
 	return news
 }
 
-// claimed claims and writes down "name kind revision" of each.
-func claimed(t testing.TB, s *store.Store, limit int) (words []string, ids []int64) {
+// claimed claims all there are and writes down "name kind revision" of each.
+func claimed(t testing.TB, s *store.Store) (words []string, ids []int64) {
 	t.Helper()
-	for _, n := range claim(t, s, limit) {
+	for _, n := range claim(t, s, 10) {
 		words = append(words, fmt.Sprintf("%s %s %d", n.Key.Name, n.Kind, n.Revision))
 		ids = append(ids, n.ID)
 	}
@@ -62,20 +62,20 @@ func TestNewsAreCarriedInOrder(t *testing.T) {
 	require.Equal(t, "published", first[1].Kind)
 	require.Equal(t, appKey("b"), first[1].Key)
 
-	others, ids := claimed(t, second, 10)
+	others, ids := claimed(t, second)
 	require.Equal(t, []string{"b revised 2", "a revised 3"}, others, "the other channel is not held up, and the rest waits")
 	require.NoError(t, second.NewsDelivered(ctx, ids))
-	words, _ := claimed(t, second, 10)
+	words, _ := claimed(t, second)
 	require.Empty(t, words)
 
 	require.NoError(t, s.NewsDelivered(ctx, []int64{first[0].ID, first[1].ID}))
-	words, ids = claimed(t, second, 10)
+	words, ids = claimed(t, second)
 	require.Equal(t, []string{"a status 1", "b status 2"}, words)
 	require.NoError(t, second.NewsDelivered(ctx, ids))
-	words, ids = claimed(t, s, 10)
+	words, ids = claimed(t, s)
 	require.Equal(t, []string{"a unpublished 3"}, words)
 	require.NoError(t, s.NewsDelivered(ctx, ids))
-	words, ids = claimed(t, s, 10)
+	words, ids = claimed(t, s)
 	require.Equal(t, []string{"a status 3"}, words)
 	require.NoError(t, s.NewsDelivered(ctx, ids))
 	require.NoError(t, s.NewsDelivered(ctx, ids), "twice does no harm")
@@ -117,7 +117,7 @@ func TestNewsThatFailedAreDueAfterAPause(t *testing.T) {
 	var why string
 	require.NoError(t, db.QueryRow(ctx, `SELECT error FROM application_outbox WHERE id = $1`, taken[0].ID).Scan(&why))
 	require.Equal(t, "nats: \uFFFDno\uFFFD servers", why)
-	words, _ := claimed(t, s, 10)
+	words, _ := claimed(t, s)
 	require.Equal(t, []string{"a published 1"}, words, "it is due at once, and still the first")
 	require.NoError(t, s.NewsFailed(ctx, taken[0].ID, "again", time.Hour))
 	require.Empty(t, claim(t, s, 10), "what is behind it waits with it")

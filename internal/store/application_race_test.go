@@ -195,9 +195,12 @@ func TestApplicationDeploysWithOneIDAtOnce(t *testing.T) {
 	for round := range 100 {
 		keys := []string{fmt.Sprintf("a%d", round), fmt.Sprintf("b%d", round)}
 		ids := []string{fmt.Sprintf("x%d", round), fmt.Sprintf("y%d", round)}
-		for _, name := range keys {
+		for i, name := range keys {
 			v := appVersion("v1", "")
-			v.Facts.IDs = ids
+			v.Facts.IDs = slices.Clone(ids)
+			if i == 1 {
+				slices.Reverse(v.Facts.IDs)
+			}
 			put(t, stores[0], appKey(name), v)
 		}
 		errs := make([]error, 2)
@@ -217,6 +220,9 @@ func TestApplicationDeploysWithOneIDAtOnce(t *testing.T) {
 		require.Equal(t, &store.IDTaken{ID: ids[0], Application: keys[won]}, taken)
 	}
 	requireSound(t, db)
+	stores[0].Close()
+	stores[1].Close()
+	requireNoDeadlocks(t, db)
 }
 
 // TestApplicationIDsChangeHands lets one application take ids at the moment
@@ -245,6 +251,42 @@ func TestApplicationIDsChangeHands(t *testing.T) {
 		require.Equal(t, &store.IDTaken{ID: "x", Application: "owner"}, inTheWay)
 	}
 	require.Positive(t, taken)
+	requireSound(t, db)
+}
+
+// TestApplicationIDLeftWhileOthersAreTaken stops one application between two of
+// its ids, by an insertion that is not committed, until the owner of the first
+// has left it.
+func TestApplicationIDLeftWhileOthersAreTaken(t *testing.T) {
+	ctx := context.Background()
+	stores, db := engines(t, 2)
+	owner, next := appKey("owner"), appKey("next")
+	both := appVersion("v1", "")
+	both.Facts.IDs = []string{"x", "y"}
+	put(t, stores[0], owner, appVersion("v1", "x"))
+	put(t, stores[0], next, both)
+	put(t, stores[0], appKey("third"), appVersion("v1", "y"))
+	deploy(t, stores[0], owner, nil)
+	tx, err := db.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, `
+INSERT INTO application_ids (account, lattice, component_id, application_id) SELECT account, lattice, 'y', id FROM applications WHERE name = 'third'`)
+	require.NoError(t, err)
+	var deployErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { _, deployErr = stores[1].DeployApplication(ctx, next, nil, "", store.DeployOptions{}) })
+	require.Eventually(t, func() bool {
+		var waiting int
+		err := tx.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&waiting)
+		return err == nil && waiting > 0
+	}, 10*time.Second, time.Millisecond)
+
+	undeploy(t, stores[0], owner)
+	require.NoError(t, tx.Rollback(ctx))
+	wg.Wait()
+
+	require.NoError(t, deployErr)
+	require.Equal(t, "v1*", versionsOf(t, stores[0], next))
 	requireSound(t, db)
 }
 

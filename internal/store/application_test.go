@@ -140,7 +140,8 @@ CROSS JOIN LATERAL (VALUES
     ('its status is stored twice', a.status #>> '{status,type}' <> a.status_type
      OR COALESCE(a.status #>> '{status,message}', '') <> a.status_message),
     ('it owns other ids than it runs', COALESCE((SELECT jsonb_agg(component_id ORDER BY component_id) FROM application_ids WHERE application_id = a.id), '[]')
-     <> COALESCE((SELECT facts -> 'ids' FROM application_versions WHERE application_id = a.id AND version = a.deployed_version), '[]'))
+     <> COALESCE((SELECT jsonb_agg(own ORDER BY own COLLATE "C") FROM application_versions, jsonb_array_elements_text(facts -> 'ids') own
+                  WHERE application_id = a.id AND version = a.deployed_version), '[]'))
 ) AS wrong (what, found) WHERE wrong.found`)
 	require.NoError(t, err)
 	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
