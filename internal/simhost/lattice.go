@@ -114,6 +114,8 @@ func (l *Lattice) Start(ctx context.Context, spec HostSpec) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, reach)
+	defer cancel()
 	if err := l.nc.FlushWithContext(ctx); err != nil {
 		h.Kill()
 		return nil, fmt.Errorf("start the simulated host %s: reach NATS: %w", h.spec.Name, err)
@@ -162,6 +164,9 @@ func (l *Lattice) Config(name string) (values map[string]string, exists bool) {
 	values, exists = l.store.configs[name]
 	return maps.Clone(values), exists
 }
+
+// reach is how long a host's start waits for the NATS server to know of it, at most.
+const reach = 10 * time.Second
 
 // settle is how long a host's end waits for the NATS server to know of it.
 const settle = 2 * time.Second

@@ -3,6 +3,8 @@ package simhost_test
 import (
 	"context"
 	"encoding/json"
+	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +23,7 @@ const patience = 20 * time.Second
 var noon = time.Date(2031, 6, 1, 12, 0, 0, 0, time.UTC)
 
 // startNATS runs a NATS server and returns its address.
-func startNATS(t *testing.T) string {
+func startNATS(t testing.TB) string {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
 	require.NoError(t, err)
@@ -31,7 +33,7 @@ func startNATS(t *testing.T) string {
 	return s.ClientURL()
 }
 
-func connect(t *testing.T, url string) *nats.Conn {
+func connect(t testing.TB, url string) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url)
 	require.NoError(t, err)
@@ -41,7 +43,7 @@ func connect(t *testing.T, url string) *nats.Conn {
 
 // world is a lattice and a client that hears all of it in order.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	l     *simhost.Lattice
 	clock *simhost.ManualClock
 	nc    *nats.Conn
@@ -53,7 +55,7 @@ type world struct {
 
 // newWorld makes a lattice on its own server. Time stands still in it unless
 // the options bring a clock.
-func newWorld(t *testing.T, o simhost.Options) *world {
+func newWorld(t testing.TB, o simhost.Options) *world {
 	t.Helper()
 	url := startNATS(t)
 	w := &world{t: t, heard: make(chan *nats.Msg, 100_000), nc: connect(t, url)}
@@ -180,4 +182,13 @@ const acked = `<- {"success":true,"message":""}`
 
 func scale(id, image string, count string) string {
 	return `{"component_ref":"` + image + `","component_id":"` + id + `","count":` + count + `}`
+}
+
+func portOf(t *testing.T, address string) int {
+	t.Helper()
+	_, text, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	port, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return port
 }
