@@ -38,14 +38,14 @@ type Workload struct {
 // Link is a link that has to exist. Two links with one source, name, namespace
 // and package are the same to a host, which keeps the last one put.
 type Link struct {
-	Source       string // id of a component or provider
-	Target       string // id of a component or provider
-	Name         string
-	Namespace    string
-	Package      string
-	Interfaces   []string
-	SourceConfig []string // names in the order hosts get them: configurations, then secrets
-	TargetConfig []string
+	Source       string   `json:"source"` // id of a component or provider
+	Target       string   `json:"target"` // id of a component or provider
+	Name         string   `json:"name"`
+	Namespace    string   `json:"namespace"`
+	Package      string   `json:"package"`
+	Interfaces   []string `json:"interfaces,omitempty"`
+	SourceConfig []string `json:"sourceConfig,omitempty"` // names in the order hosts get them: configurations, then secrets
+	TargetConfig []string `json:"targetConfig,omitempty"`
 }
 
 // Config is a named configuration of the lattice. The reference to a secret is
