@@ -80,7 +80,7 @@ func TestTimeIsUp(t *testing.T) {
 	first := asking(t, a, "model.deploy.slow", "")
 	stuck(t, a, 1)
 	behind := asking(t, a, "model.undeploy.slow", "")
-	require.Equal(t, `{"result":"error","message":"the storage did not answer in time (unavailable); look whether it was done, and ask again",`+
+	require.Equal(t, `{"result":"error","message":"the storage did not answer in time (unavailable); it may have been done or not: look before you ask again",`+
 		`"name":"slow","version":null}`, <-first)
 	require.Contains(t, <-behind, "(unavailable)")
 	require.InDelta(t, 8, time.Since(began).Seconds(), 1.5)

@@ -62,6 +62,7 @@ func TestADatabaseThatStaysAway(t *testing.T) {
 	a.put(t, manifest("shop", "v1"))
 	p.cut()
 	const unreachable = "the storage is unreachable (unavailable); ask again"
+	const unknown = "the storage is unreachable (unavailable); it may have been done or not: look before you ask again"
 	began := time.Now()
 	replies := map[string]<-chan string{}
 	for subject := range map[string]string{
@@ -75,12 +76,12 @@ func TestADatabaseThatStaysAway(t *testing.T) {
 		"model.list":          `{"result":"error","message":"` + unreachable + `"}`,
 		"model.get":           `{"result":"error","message":"` + unreachable + `","models":[]}`,
 		"model.get.shop":      `{"result":"error","message":"` + unreachable + `"}`,
-		"model.put":           `{"result":"error","message":"` + unreachable + `"}`,
+		"model.put":           `{"result":"error","message":"` + unknown + `"}`,
 		"model.versions.shop": `{"result":"error","message":"` + unreachable + `","versions":[]}`,
 		"model.status.shop":   `{"result":"error","message":"` + unreachable + `"}`,
-		"model.deploy.shop":   `{"result":"error","message":"` + unreachable + `","name":"shop","version":null}`,
-		"model.undeploy.shop": `{"result":"error","message":"` + unreachable + `","name":"shop","version":null}`,
-		"model.del.shop":      `{"result":"error","message":"` + unreachable + `","undeploy":false}`,
+		"model.deploy.shop":   `{"result":"error","message":"` + unknown + `","name":"shop","version":null}`,
+		"model.undeploy.shop": `{"result":"error","message":"` + unknown + `","name":"shop","version":null}`,
+		"model.del.shop":      `{"result":"error","message":"` + unknown + `","undeploy":false}`,
 	} {
 		require.Equal(t, want, <-replies[subject], subject)
 	}

@@ -120,6 +120,15 @@ func tooLarge(what string, bytes, limit int) string {
 	return fmt.Sprintf("%s has %d bytes and NATS takes %d (too large): raise max_payload of the NATS server", what, bytes, limit)
 }
 
+// again is what to do when it is not known what became of a request.
+func (r *request) again() string {
+	switch r.op {
+	case wadm.OpPut, wadm.OpDelete, wadm.OpDeploy, wadm.OpUndeploy:
+		return "it may have been done or not: look before you ask again"
+	}
+	return "ask again"
+}
+
 // reason is what the reply says of an error. What the client can do nothing
 // about stands in the log.
 func (s *Server) reason(r *request, err error) string {
@@ -129,9 +138,9 @@ func (s *Server) reason(r *request, err error) string {
 	case errors.As(err, &refused):
 		level, reason = slog.LevelDebug, string(refused)
 	case unreachable(err):
-		level, reason = slog.LevelWarn, "the storage is unreachable (unavailable); ask again"
+		level, reason = slog.LevelWarn, "the storage is unreachable (unavailable); "+r.again()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		level, reason = slog.LevelWarn, "the storage did not answer in time (unavailable); look whether it was done, and ask again"
+		level, reason = slog.LevelWarn, "the storage did not answer in time (unavailable); "+r.again()
 	case errors.Is(err, store.ErrConflict):
 		level, reason = slog.LevelDebug, err.Error()+" (conflict)"
 	case errors.Is(err, store.ErrText):
@@ -153,11 +162,16 @@ const repeatPause = 200 * time.Millisecond
 // patient repeats f while the database does not answer and there is time: after
 // a restart of the database the first use of each old connection fails.
 func patient[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	var before error
 	for {
 		result, err := f()
+		if before != nil && errors.Is(err, context.DeadlineExceeded) {
+			return result, before // time was up in the middle of another try
+		}
 		if err == nil || !unreachable(err) {
 			return result, err
 		}
+		before = err
 		select {
 		case <-time.After(repeatPause):
 		case <-ctx.Done():
