@@ -73,6 +73,7 @@ func (c *checker) connections() {
 	c.want(isURL(s.Postgres.URL, "postgres", "postgresql"), "postgres://user:password@host:port/database", "postgres.url")
 	c.atLeast("postgres.max_conns", int64(s.Postgres.MaxConns), 1)
 	c.want(s.Dev.Nodes >= 0 && s.Dev.Nodes <= 16, "0 to 16", "dev.nodes")
+	c.want(s.Dev.SimulatedHosts >= 0 && s.Dev.SimulatedHosts <= 200, "0 to 200", "dev.simulated_hosts")
 }
 
 func (c *checker) fleet() {

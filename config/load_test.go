@@ -98,7 +98,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		"node.run_user", "node.probe_timeout",
 		"wadm.api_prefix", "wadm.multitenant", "wadm.lattice", "wadm.protect_shared", "wadm.concurrency",
 		"gateway.id", "gateway.protocols", "gateway.roots", "gateway.git_config",
-		"dev.temporal_cli", "dev.postgres_bin", "dev.nodes",
+		"dev.temporal_cli", "dev.postgres_bin", "dev.nodes", "dev.simulated_hosts",
 	}, documented)
 	require.ElementsMatch(t, config.KeyNames(), documented)
 }

@@ -110,6 +110,8 @@ func TestImpossibleValues(t *testing.T) {
 		{"GATEWAY_ROOTS=srv/git", `gateway.roots = "srv/git" (TIDEWAIT_GATEWAY_ROOTS): want absolute paths`},
 		{"GATEWAY_GIT_CONFIG=proxy=x", `gateway.git_config = "proxy=x" (TIDEWAIT_GATEWAY_GIT_CONFIG): want git settings such as http.proxy=http://proxy:3128`},
 		{"DEV_NODES=17", `dev.nodes = "17" (TIDEWAIT_DEV_NODES): want 0 to 16`},
+		{"DEV_SIMULATED_HOSTS=201", `dev.simulated_hosts = "201" (TIDEWAIT_DEV_SIMULATED_HOSTS): want 0 to 200`},
+		{"DEV_SIMULATED_HOSTS=-1", `dev.simulated_hosts = "-1" (TIDEWAIT_DEV_SIMULATED_HOSTS): want 0 to 200`},
 		{"FLET_TURN=1h", `TIDEWAIT_FLET_TURN (environment): no such setting; a variable is TIDEWAIT_ and a key, such as TIDEWAIT_FLEET_MAX_WAIT for fleet.max_wait`},
 	} {
 		t.Run(c.env, func(t *testing.T) {

@@ -112,6 +112,8 @@ type Dev struct {
 	TemporalCLI string `mapstructure:"temporal_cli"` // empty: beside the executable, then PATH
 	PostgresBin string `mapstructure:"postgres_bin"` // directory with initdb and postgres; empty: looked for
 	Nodes       int    `mapstructure:"nodes"`
+	// SimulatedHosts is how many wasmCloud hosts are simulated, in the lattice of Wadm.
+	SimulatedHosts int `mapstructure:"simulated_hosts"`
 }
 
 // EffectiveMaxWait is how long a phase may wait for capacity: MaxWait, or two

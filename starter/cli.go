@@ -27,7 +27,7 @@ type cli struct {
 
 // load reads the settings with the flags of cmd over them.
 func (c *cli) load(cmd *cobra.Command) (config.Settings, error) {
-	settings, err := config.Load(config.Options{File: c.configFile, Flags: cmd.Flags()})
+	settings, err := config.Load(config.Options{File: c.configFile, Flags: cmd.Flags(), FlagKeys: shortFlags})
 	if err != nil {
 		return config.Settings{}, &fault{exitUsage, err}
 	}

@@ -14,18 +14,25 @@ import (
 	"tidewait/internal/local"
 )
 
+// shortFlags are the flags that set a key without being named like it.
+var shortFlags = map[string]string{"simulated-hosts": "dev.simulated_hosts"}
+
 func devCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run the whole stack on this machine until Ctrl-C",
 		Long: `Run Temporal with its Web UI, NATS, Postgres and Tidewait's worker on this
 machine, on free ports of the loopback interface, until Ctrl-C. State is kept in
-one directory, and so are the ports: a second start goes on where the first ended.`,
-		Example: "  tidewait dev\n  tidewait dev --dev.nodes 3 --data-dir /var/tmp/tidewait",
+one directory, and so are the ports: a second start goes on where the first ended.
+
+Simulated hosts answer and report as wasmCloud hosts do, and run nothing: enough to
+deploy applications on. Their labels are zone=a, zone=b and zone=c in turn.`,
+		Example: "  tidewait dev\n  tidewait dev --dev.nodes 3 --data-dir /var/tmp/tidewait\n  tidewait dev --simulated-hosts 3",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.dev(cmd) },
 	}
 	cmd.Flags().Int("dev.nodes", 0, "node agents to run")
+	cmd.Flags().Int("simulated-hosts", 0, "wasmCloud hosts to simulate")
 	cmd.Flags().String("data-dir", "", "where state is kept (default .data)")
 	return cmd
 }
@@ -79,6 +86,14 @@ func (c *cli) serveLocal(ctx context.Context, p *local.Product, s config.Setting
 		if _, err := p.StartNode(ctx, id); err != nil {
 			return failed("%w", err)
 		}
+	}
+	if n := s.Dev.SimulatedHosts; n > 0 {
+		c.note("· %s in the lattice %s", counted(n, "simulated host"), s.Wadm.Lattice)
+		hosts, err := p.SimulateHosts(ctx, n)
+		if err != nil {
+			return failed("%w", err)
+		}
+		defer hosts.Stop()
 	}
 	fmt.Fprintf(c.out, `
 Tidewait is up. Ctrl-C stops it.

@@ -99,9 +99,12 @@ func (l *Lattice) work() {
 
 // Close stops all hosts, with goodbyes. It must be called once.
 func (l *Lattice) Close() {
-	for _, h := range l.Hosts() {
-		h.Stop()
+	l.mu.Lock()
+	for _, id := range slices.Sorted(maps.Keys(l.hosts)) {
+		l.hosts[id].goodbye()
 	}
+	l.mu.Unlock()
+	_ = l.nc.FlushTimeout(settle) // without a server nobody hears the hosts anyway
 	close(l.closed)
 	<-l.ended
 }
