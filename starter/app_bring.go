@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"tidewait/internal/api"
 	"tidewait/internal/oam"
@@ -81,6 +82,9 @@ func (b *bringing) run(ctx context.Context) error {
 // document.
 const envelopeBytes = 4096
 
+// groupBytes keeps each request short work for the engine.
+const groupBytes = 1 << 20
+
 // groups divides the versions, without those that are refused, so that NATS takes
 // each group in a request. What fits into none is refused here.
 func (b *bringing) groups() [][]api.ImportVersion {
@@ -92,7 +96,7 @@ func (b *bringing) groups() [][]api.ImportVersion {
 			versions = append(versions, v)
 		}
 	}
-	groups, large := divide(versions, limit)
+	groups, large := divide(versions, min(limit, groupBytes), limit)
 	for _, version := range large {
 		b.became[version] = api.ImportedVersion{
 			Version: version, What: api.ImportRefused,
@@ -102,25 +106,28 @@ func (b *bringing) groups() [][]api.ImportVersion {
 	return groups
 }
 
-// divide makes groups of versions, in order, none larger than limit bytes of
-// JSON, and names the versions that are larger alone.
-func divide(versions []api.ImportVersion, limit int) (groups [][]api.ImportVersion, large []string) {
+// divide makes groups of versions, in order, of at most size bytes of JSON, or of
+// one version. It names the versions that are larger than limit bytes alone.
+func divide(versions []api.ImportVersion, size, limit int) (groups [][]api.ImportVersion, large []string) {
 	used := 0
 	for _, v := range versions {
 		text, err := json.Marshal(v)
-		size := len(text) + len(",")
-		if err != nil || size > limit {
+		needs := len(text) + len(",")
+		if err != nil || needs > limit {
 			large = append(large, v.Version)
 			continue
 		}
-		if len(groups) == 0 || used+size > limit {
+		if len(groups) == 0 || used+needs > size {
 			groups, used = append(groups, nil), 0
 		}
 		groups[len(groups)-1] = append(groups[len(groups)-1], v)
-		used += size
+		used += needs
 	}
 	return groups, large
 }
+
+// importTimeout is longer than the engine works on one request.
+const importTimeout = 15 * time.Second
 
 func (b *bringing) send(ctx context.Context, groups [][]api.ImportVersion, apply bool) error {
 	for n, group := range groups {
@@ -131,7 +138,11 @@ func (b *bringing) send(ctx context.Context, groups [][]api.ImportVersion, apply
 		if b.deploysWith(group, apply, n == len(groups)-1) {
 			request.Deployed = b.app.deployed
 		}
-		reply, err := ask[api.ImportReply](ctx, b.engine, api.SubjectAppImport, request)
+		reply, err := exchange[api.ImportReply](ctx, b.engine, api.SubjectAppImport, request, peer{
+			name:    "engine",
+			remedy:  "start one with `tidewait dev` or `tidewait-worker run --roles engine`, or set nats.url; the import can be repeated",
+			timeout: importTimeout,
+		})
 		if err != nil {
 			return err
 		}

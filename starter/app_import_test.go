@@ -116,16 +116,19 @@ func TestVersionsAreDividedInOrder(t *testing.T) {
 	large := api.ImportVersion{Version: "large", Manifest: json.RawMessage(`{"metadata":{"name":"shop","annotations":{"description":"<<<<<<<<<<<<<<<<<<<<<<"}}}`)}
 	versions := []api.ImportVersion{version("v1", "shop"), version("v2", "shop"), large, version("v3", "shop")}
 	one := size(versions[0])
-	groups, left := divide(versions, 2*one)
+	groups, left := divide(versions, 2*one, 2*one)
 	require.Equal(t, [][]api.ImportVersion{versions[:2], versions[3:]}, groups)
 	require.Equal(t, []string{"large"}, left)
-	groups, left = divide(versions, 2*one-1)
+	groups, left = divide(versions, 2*one-1, 2*one)
 	require.Equal(t, [][]api.ImportVersion{versions[:1], versions[1:2], versions[3:]}, groups)
 	require.Equal(t, []string{"large"}, left)
-	groups, left = divide(versions, 3*one+size(large))
+	groups, left = divide(versions, 2*one, size(large))
+	require.Equal(t, [][]api.ImportVersion{versions[:2], {large}, versions[3:]}, groups)
+	require.Empty(t, left)
+	groups, left = divide(versions, 3*one+size(large), 3*one+size(large))
 	require.Equal(t, [][]api.ImportVersion{versions}, groups)
 	require.Empty(t, left)
-	groups, left = divide(versions, 3)
+	groups, left = divide(versions, 3, 3)
 	require.Empty(t, groups)
 	require.Len(t, left, 4)
 }
@@ -164,7 +167,7 @@ func TestAnImportWithoutWhatItNeeds(t *testing.T) {
 	b.bucket("mine", "default", `["shop"]`, "default-shop", `{"manifests":{"v1":`+manifest("shop")+`},"deployed_version":null}`)
 	b.replies("wadm.api.default.model.history.any", `{"message":"Model deployment history is not currently supported. It may be added in a future version","result":"error"}`)
 	require.Equal(t, outcome{5, "", "warning: a wadm still answers on " + b.url + "; stop it before what is imported meets its hosts: both would start and stop the same things\n" +
-		"tidewait: application shop of lattice default: no engine answers on " + b.url + "; start one with `tidewait dev` or `tidewait-worker run --roles engine`, or set nats.url\n"},
+		"tidewait: application shop of lattice default: no engine answers on " + b.url + "; start one with `tidewait dev` or `tidewait-worker run --roles engine`, or set nats.url; the import can be repeated\n"},
 		b.run("app", "import", "--bucket", "mine"))
 	got := b.run("app", "import", "--from", "nats://"+closedPort(t))
 	require.Equal(t, 5, got.code)

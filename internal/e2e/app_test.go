@@ -204,8 +204,8 @@ func TestImportOfApplications(t *testing.T) {
 			wadmManifest("consumer", "v1", "", `{"name":"ui","type":"component","properties":{"application":{"name":"platform","component":"ui"}}}`)),
 		"default-platform": wadmApp(t, "v1",
 			wadmManifest("platform", "v1", `"experimental.wasmcloud.dev/shared":"true",`, plainComponent)),
-		// More than fits into one message of the product's NATS, and a version that does not fit at all.
-		"default-long": wadmApp(t, "v1", padded("v1", 3<<20), padded("v2", 3<<20), padded("v3", 9<<20), padded("v4", 3<<20), padded("v5", 10)),
+		// More than goes into one request, and a version that the product's NATS does not take at all.
+		"default-long": wadmApp(t, "v1", padded("v1", 700<<10), padded("v2", 700<<10), padded("v3", 9<<20), padded("v4", 700<<10), padded("v5", 10)),
 		"a-b":          `["c"]`,
 		"a":            `["b-c"]`,
 		"a-b-c":        wadmApp(t, "v1", wadmManifest("c", "v10", "", plainComponent), wadmManifest("b-c", "v1", "", plainComponent)),
