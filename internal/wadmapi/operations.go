@@ -181,7 +181,7 @@ func (s *Server) deploy(ctx context.Context, r *request) ([]byte, error) {
 	var missing *store.SharedMissing
 	switch {
 	case errors.As(err, &none):
-		reply.Message = fmt.Sprintf("%s has no version %s", r.key.Name, shown(*version))
+		reply.Message = fmt.Sprintf("%s has no version %s", r.key.Name, shown(none.Version))
 		return encode(reply)
 	case errors.As(err, &taken):
 		return nil, refusef("%s cannot be deployed (conflict): %v", r.key.Name, taken)

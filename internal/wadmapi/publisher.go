@@ -59,7 +59,7 @@ func (p *Publisher) Publish(ctx context.Context, n ledger.News) error {
 	}
 	if err != nil {
 		p.forget(account) // a stream may be gone, or may have lost the account to a concurrent change
-		return fmt.Errorf("tell NATS that %s is %s: %w", n.Key, n.Kind, err)
+		return fmt.Errorf("tell NATS of %s (%s): %w", n.Key, n.Kind, err)
 	}
 	return nil
 }

@@ -66,9 +66,9 @@ const (
 	// requestTime is all the time a request has from when it is taken: clients
 	// give up after 10 s.
 	requestTime = 8 * time.Second
-	// maxTaken bounds the requests that are taken and wait for their turn, each
+	// maxWaiting bounds the requests that are taken and wait for their turn, each
 	// at most requestTime. The rest waits in the subscription.
-	maxTaken = 1024
+	maxWaiting = 1024
 	// maxPendingBytes bounds what waits in the subscription. What is above it is
 	// lost, and logged.
 	maxPendingBytes = 512 << 20
@@ -129,10 +129,10 @@ type intake struct {
 
 func (s *Server) newIntake(ctx context.Context, subjects scheme) *intake {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	atOnce := max(1, s.Settings.Concurrency)
 	return &intake{
 		server: s, subjects: subjects, base: base, close: cancel,
-		taken:   make(chan struct{}, maxTaken),
-		working: make(chan struct{}, max(1, s.Settings.Concurrency)),
+		taken: make(chan struct{}, atOnce+maxWaiting), working: make(chan struct{}, atOnce),
 	}
 }
 
