@@ -89,16 +89,19 @@ func (d *decoder) componentType(v value) ComponentType {
 	if v.node == nil {
 		return ""
 	}
-	if v.kind == text || v.kind == number {
-		switch v.text {
-		case "component", "actor", "0":
-			return TypeComponent
-		case "capability", "1":
-			return TypeCapability
-		}
+	name := v.text
+	if whole, ok := parseWhole(v.text); ok && v.kind == number {
+		name = whole.String()
 	}
-	d.refuse(v, "a type of component", "the types are component, capability and actor")
-	return ""
+	switch {
+	case v.kind == text && (name == "component" || name == "actor") || v.kind == number && name == "0":
+		return TypeComponent
+	case v.kind == text && name == "capability" || v.kind == number && name == "1":
+		return TypeCapability
+	default:
+		d.refuse(v, "a type of component", "the types are component, capability and actor")
+		return ""
+	}
 }
 
 func (d *decoder) properties(v value) Properties {

@@ -233,15 +233,31 @@ func (d *decoder) texts(v value) map[string]string {
 		d.refuse(v, "a mapping of strings", "")
 		return nil
 	}
+	last := d.lastOfEach(v)
 	entries := make(map[string]string, len(v.items))
 	for i, item := range v.items {
 		k := v.keys[i]
-		if _, twice := entries[k.text]; twice {
+		if _, twice := entries[k.text]; twice || last != nil && last[k.text] != i {
 			d.noteTwice(k, v.path)
 		}
-		entries[k.text] = d.entry(item, v.path, k.text)
+		if last == nil || last[k.text] == i {
+			entries[k.text] = d.entry(item, v.path, k.text)
+		}
 	}
 	return entries
+}
+
+// lastOfEach returns the index of the last item of each key where others are
+// not even looked at.
+func (d *decoder) lastOfEach(v value) map[string]int {
+	if !d.lastWins {
+		return nil
+	}
+	last := make(map[string]int, len(v.keys))
+	for i, k := range v.keys {
+		last[k.text] = i
+	}
+	return last
 }
 
 func (d *decoder) entry(item *node, path, name string) string {

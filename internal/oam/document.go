@@ -82,19 +82,34 @@ func Parse(src []byte, format Format) (*Document, error) {
 	if format != Detect {
 		return parseAs(src, format)
 	}
-	if first := bytes.TrimLeft(src, " \t\r\n")[0]; first != '{' && first != '[' {
+	if !mayBeJSON(src) {
 		return parseAs(src, YAML)
 	}
 	// What is valid as JSON means the same as YAML, and is read faster.
-	document, err := parseAs(src, JSON)
-	if err == nil {
+	document, jsonErr := parseAs(src, JSON)
+	if jsonErr == nil {
 		return document, nil
 	}
-	if document, yamlErr := parseAs(src, YAML); yamlErr == nil {
-		return document, nil
+	document, yamlErr := parseAs(src, YAML)
+	if yamlErr != nil && isMeantAsJSON(src) {
+		return nil, jsonErr
 	}
-	return nil, err
+	return document, yamlErr
 }
+
+func mayBeJSON(src []byte) bool {
+	first := bytes.TrimLeft(src, jsonSpace)[0]
+	return first == '{' || first == '['
+}
+
+// isMeantAsJSON looks at how the first value in a text in brackets begins:
+// people do not quote keys in YAML.
+func isMeantAsJSON(src []byte) bool {
+	inside := bytes.TrimLeft(bytes.TrimLeft(src, jsonSpace)[1:], jsonSpace)
+	return len(inside) == 0 || strings.IndexByte(`"{}[]`, inside[0]) >= 0
+}
+
+const jsonSpace = " \t\r\n"
 
 func parseAs(src []byte, format Format) (*Document, error) {
 	read := readYAML

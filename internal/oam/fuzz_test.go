@@ -2,7 +2,6 @@ package oam_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -86,7 +85,7 @@ func holds(t *testing.T, src []byte, format oam.Format) {
 	document, err := oam.Parse(src, format)
 	if err != nil {
 		var parseError *oam.ParseError
-		require.True(t, errors.As(err, &parseError))
+		require.ErrorAs(t, err, &parseError)
 		require.NotEmpty(t, parseError.Message)
 	} else {
 		for _, finding := range document.Validate() {

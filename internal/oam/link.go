@@ -11,6 +11,19 @@ var (
 	targetShape           = shape{what: "a link's target", keys: []string{"name", "config", "secrets"}, shortest: 1}
 )
 
+// neededOfLink are the keys without which nothing is a link.
+var neededOfLink = []string{"namespace", "package", "interfaces"}
+
+// mayBeLink keeps most of what is none from being read as a link.
+func mayBeLink(v value) bool {
+	for _, name := range neededOfLink {
+		if v.last(name) == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // linkParts is what makes properties a link: both ends, and the other keys.
 type linkParts struct {
 	fields
@@ -22,7 +35,7 @@ type linkParts struct {
 func (d *decoder) linkParts(v value) linkParts {
 	f := d.object(v, linkShape)
 	parts := linkParts{fields: f, target: d.linkTarget(f), source: d.linkSource(f)}
-	for _, name := range []string{"namespace", "package", "interfaces"} {
+	for _, name := range neededOfLink {
 		f.required(name)
 	}
 	return parts

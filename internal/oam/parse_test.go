@@ -263,10 +263,27 @@ func TestListsOfValues(t *testing.T) {
 	require.Contains(t, refused(t, withComponent("{name: c, type: component, properties: [a, ~, ~, [], [], 1]}"), oam.YAML), "spec.components[0].properties: a list stands here")
 }
 
+// TestNumbersOfTypes holds to what serde makes of variants.
+func TestNumbersOfTypes(t *testing.T) {
+	for written, want := range map[string]oam.ComponentType{
+		"component": "component", "actor": "component", "capability": "capability", "0": "component", "1": "capability", "0x1": "capability",
+	} {
+		m := parse(t, withComponent("{name: c, type: "+written+", properties: {image: a}}"), oam.YAML).Manifest
+		require.Equal(t, want, m.Spec.Components[0].Type, written)
+	}
+	for _, written := range []string{"Component", "'0'", "2", "-1", "1.0", "~", "[component]", "provider"} {
+		require.Contains(t, refused(t, withComponent("{name: c, type: "+written+", properties: {image: a}}"), oam.YAML),
+			"a type of component is wanted; the types are component, capability and actor", written)
+	}
+}
+
 func TestDetect(t *testing.T) {
 	for name, want := range map[string]struct{ src, sentence string }{
 		"evidently JSON":      {`{"apiVersion": "a",, }`, `line 1, column 20: the text is not JSON: invalid character ',' looking for beginning of object key string`},
 		"JSON of other shape": {`{"apiVersion": "a"}`, `line 1, column 1: the key kind of a manifest is missing`},
+		"flow style":          {`{apiVersion: a, kind: [}`, "the text is not YAML: did not find expected node content"},
+		"flow style, misread": {`{apiVersion: a}`, "line 1, column 1: the key kind of a manifest is missing"},
+		"a bracket":           {`{`, "line 1, column 1: the text is not JSON: unexpected end of JSON input"},
 		"evidently YAML":      {"a: [", `line 1: the text is not YAML: did not find expected node content`},
 		"a word":              {"hello", `line 1, column 1: "hello" is a string; a mapping is wanted; the keys are apiVersion, kind, metadata, spec`},
 	} {
@@ -391,7 +408,10 @@ func TestDuplicateKeys(t *testing.T) {
 		Level: oam.Warning, Rule: "duplicate-key", Path: "metadata.annotations", Line: 7, Column: 23,
 		Message: `the key "v" is there more than once; the last one counts`,
 	})
-	// wadm reads links through a map.
+	// wadm reads links through a map, where earlier values are forgotten unseen.
+	require.Equal(t, `{"type":"link","properties":{"namespace":"a","package":"b","interfaces":["c"],"target":{"name":"k","config":[{"name":"n","properties":{"x":"y","z":""}}]}}}`,
+		traitOf(t, withTrait("{type: link, properties: {namespace: 5, namespace: a, package: b, interfaces: [c], target: {name: k, config: [{name: n, properties: {x: 1, z: '', x: y}}]}}}")))
+	require.Contains(t, refused(t, withComponent("{name: c, type: component, properties: {image: a, config: [{name: n, properties: {x: 1, x: y}}]}}"), oam.YAML), "1 is a number")
 	document = parse(t, withTrait("{type: link, properties: {namespace: a, package: b, package: c, interfaces: [i], target: {name: x, name: k}}}"), oam.YAML)
 	require.Equal(t, "c", document.Manifest.Spec.Components[0].Traits[0].Link.Package)
 	require.Equal(t, "k", document.Manifest.Spec.Components[0].Traits[0].Link.Target.Name)

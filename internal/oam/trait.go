@@ -13,12 +13,14 @@ func (d *decoder) trait(v value) Trait {
 	if properties.node == nil || d.err != nil {
 		return t
 	}
-	asLink := d.attempt(t.Type)
-	asLink.lastWins = true
-	if parts := asLink.linkParts(properties); asLink.err == nil {
-		t.Link = d.link(parts)
-		d.notes.addAll(asLink.notes)
-		return t
+	if mayBeLink(properties) {
+		asLink := d.attempt(t.Type)
+		asLink.lastWins = true
+		if parts := asLink.linkParts(properties); asLink.err == nil {
+			t.Link = d.link(parts)
+			d.notes.addAll(asLink.notes)
+			return t
+		}
 	}
 	asScaler := d.attempt(t.Type)
 	if spread := asScaler.spread(properties); asScaler.err == nil {

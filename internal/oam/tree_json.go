@@ -56,7 +56,7 @@ func (s *scanner) at() position {
 
 // skip passes white space and the separators between values.
 func (s *scanner) skip() {
-	for s.offset < len(s.src) && strings.IndexByte(" \t\r\n,:", s.src[s.offset]) >= 0 {
+	for s.offset < len(s.src) && strings.IndexByte(jsonSpace+",:", s.src[s.offset]) >= 0 {
 		s.offset++
 	}
 }
@@ -84,9 +84,11 @@ func (s *scanner) value(depth int) (*node, error) {
 }
 
 func (s *scanner) collection(opened byte, at position, depth int) (*node, error) {
-	n := &node{kind: list, at: at}
+	const usual = 4 // most have no more items
+	n := &node{kind: list, at: at, items: make([]*node, 0, usual)}
 	if opened == '{' {
 		n.kind = mapping
+		n.keys = make([]key, 0, usual)
 	}
 	for {
 		s.skip()
@@ -173,7 +175,7 @@ func codeUnit(digits []byte) rune {
 // word reads null, a boolean or a number.
 func (s *scanner) word(at position) (*node, error) {
 	begin := s.offset
-	for s.offset < len(s.src) && strings.IndexByte(" \t\r\n,:]}", s.src[s.offset]) < 0 {
+	for s.offset < len(s.src) && strings.IndexByte(jsonSpace+",:]}", s.src[s.offset]) < 0 {
 		s.offset++
 	}
 	n := &node{kind: number, text: string(s.src[begin:s.offset]), at: at}
