@@ -14,7 +14,7 @@ import (
 )
 
 func TestSimulatedHosts(t *testing.T) {
-	const patience = 20 * time.Second
+	const patience = time.Minute
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
 	require.NoError(t, err)
 	s.Start()

@@ -191,13 +191,19 @@ func (h *Host) after(d time.Duration, f func()) {
 		h.run(f)
 		return
 	}
+	h.later(d, f)
+}
+
+// later does something when d has passed, and not at once.
+func (h *Host) later(d time.Duration, f func()) {
 	h.l.opts.Clock.AfterFunc(d, func() { h.locked(func() { h.run(f) }) })
 }
 
-// beat sends the n-th heartbeat when it is due, and so on.
+// beat sends the n-th heartbeat when it is due, and so on. Those that were missed
+// are made up for, one by one: others must come to their turns in between.
 func (h *Host) beat(n int) {
 	due := h.started.Add(time.Duration(n) * h.l.opts.Heartbeat)
-	h.after(due.Sub(h.l.opts.Clock.Now()), func() {
+	h.later(due.Sub(h.l.opts.Clock.Now()), func() {
 		if !h.paused {
 			h.heartbeat()
 		}

@@ -145,7 +145,7 @@ func TestScalesThatOvertakeEachOther(t *testing.T) {
 	require.Empty(t, w.advance(h, time.Minute), "and once")
 }
 
-// TestWhatWaitsForACompilation: ctl.rs:266 and mod.rs:1153 read what mod.rs:1668 holds.
+// TestWhatWaitsForACompilation: ctl.rs:273 and mod.rs:1154 read what mod.rs:1668 holds.
 func TestWhatWaitsForACompilation(t *testing.T) {
 	w := newWorld(t, simhost.Options{Heartbeat: 2 * time.Second})
 	h := w.start(simhost.HostSpec{})
@@ -189,7 +189,7 @@ func TestWhatWaitsForAProvidersEnd(t *testing.T) {
 	}, lines[3:], "nobody bids for what runs by now")
 }
 
-// TestAProviderThatIsStoppedInAnothersName is killed after the delay: ctl.rs:576.
+// TestAProviderThatIsStoppedInAnothersName is killed after the delay: ctl.rs:579.
 func TestAProviderThatIsStoppedInAnothersName(t *testing.T) {
 	w, h := one(t)
 	w.do(h, "provider.start."+h.ID(), `{"provider_id":"web","provider_ref":"r.example/web:1"}`)
@@ -265,7 +265,7 @@ func TestABuiltinProviderIsNotProbed(t *testing.T) {
 	require.Equal(t, "http-client", h.Inventory().Providers[0].Image)
 }
 
-// TestLinksOfOneSourceAreLost: ctl.rs:782 to 838 reads and writes without comparing.
+// TestLinksOfOneSourceAreLost: ctl.rs:783 to 826 reads and writes without comparing.
 func TestLinksOfOneSourceAreLost(t *testing.T) {
 	link := func(source string, i int) string {
 		return fmt.Sprintf(`{"source_id":%q,"target":"t%d","name":"n%d","wit_namespace":"wasi","wit_package":"http","interfaces":["i"]}`, source, i, i)
