@@ -19,9 +19,10 @@ type decoder struct {
 	strict bool
 	// exact: null is no empty list or map, and nothing required may be missing.
 	exact bool
-	// lastWins: of several equal keys of an object the last one counts. Elsewhere
-	// they are an error. In maps the last one always counts.
-	lastWins bool
+	// viaJSON: of several equal keys the last one counts, others are not even looked
+	// at, and numbers that are not finite are null. Elsewhere equal keys of an object
+	// are an error, and of a map the last one counts.
+	viaJSON bool
 
 	outOfRange bool // err is about a number that is one, but too large
 }
@@ -111,7 +112,7 @@ func (d *decoder) byKey(f fields) {
 			d.failAt(k.at, v.path, fmt.Sprintf("%s is no key of %s; %s", quote(k.text), s.what, s.hint()))
 		case index < 0:
 			d.note(RuleIgnoredKey, k.at, v.path, fmt.Sprintf("%s is no key of %s and has no effect; %s", quote(k.text), s.what, s.hint()))
-		case f.values[index].node != nil && !d.lastWins:
+		case f.values[index].node != nil && !d.viaJSON:
 			d.failAt(k.at, v.path, fmt.Sprintf("the key %s is there twice; keep one of them", quote(k.text)))
 		default:
 			if f.values[index].node != nil {
@@ -159,7 +160,7 @@ func (f fields) get(name string) value { return f.values[f.shape.index(name)] }
 // optional is get for what may be null instead of missing.
 func (f fields) optional(name string) value {
 	v := f.get(name)
-	if v.node != nil && v.kind == null {
+	if v.node != nil && (v.kind == null || f.d.viaJSON && v.kind == number && jsonNumber(v.text) == nil) {
 		v.node = nil
 	}
 	return v
@@ -250,7 +251,7 @@ func (d *decoder) texts(v value) map[string]string {
 // lastOfEach returns the index of the last item of each key where others are
 // not even looked at.
 func (d *decoder) lastOfEach(v value) map[string]int {
-	if !d.lastWins {
+	if !d.viaJSON {
 		return nil
 	}
 	last := make(map[string]int, len(v.keys))

@@ -98,11 +98,11 @@ func (c *checker) targetKnown(p place, name string) {
 }
 
 func (c *checker) targetOfCustom(p place, t Trait) {
-	tree, err := readJSON(t.Custom)
-	if err != nil {
+	properties := c.properties(p, t)
+	if properties == nil {
 		return // shapesOfTraits says so
 	}
-	target := tree.last("target")
+	target := properties.last("target")
 	if target == nil {
 		c.error(RuleLinkWithoutTarget, p.path(""), "the link has no target; name a component under target.name")
 		return
@@ -169,7 +169,7 @@ func (c *checker) deprecatedLinkConfigs() {
 		if t.Type != TraitLink {
 			continue
 		}
-		properties, _ := c.tree.find(p.path(""))
+		properties := c.properties(p, t)
 		for _, end := range []string{"source", "target"} {
 			if properties.last(end+"_config") != nil {
 				c.warn(RuleDeprecatedLinkConfig, p.path("."+end+"_config"), "%s_config is an old name; write %s with config under it", end, end)

@@ -24,14 +24,25 @@ func (c *checker) shapesOfTraits() {
 // type says.
 func (c *checker) badShape(rule string, p place, t Trait, read func(*decoder, value)) {
 	path, reason := p.path(""), "there are none"
-	if tree, err := readJSON(t.Custom); err == nil {
-		d := decoder{format: JSON, strict: true, lastWins: true}
-		read(&d, value{tree, path})
+	if properties := c.properties(p, t); properties != nil {
+		d := decoder{strict: true, viaJSON: t.Type == TraitLink}
+		read(&d, value{properties, path})
 		if d.err != nil {
 			path, reason = d.err.Path, d.err.Message
 		}
 	}
 	c.error(rule, path, "the properties are not those of a %s: %s", t.Type, reason)
+}
+
+// properties are those of a trait as they stand in the text or, without one, as
+// they are kept.
+func (c *checker) properties(p place, t Trait) *node {
+	if c.tree != nil {
+		written, _ := c.tree.find(p.path(""))
+		return written
+	}
+	kept, _ := readJSON(t.Custom)
+	return kept
 }
 
 // ignoredTraits reports traits of types that mean nothing.

@@ -15,7 +15,7 @@ func (d *decoder) trait(v value) Trait {
 	}
 	if mayBeLink(properties) {
 		asLink := d.attempt(t.Type)
-		asLink.lastWins = true
+		asLink.viaJSON = true
 		if parts := asLink.linkParts(properties); asLink.err == nil {
 			t.Link = d.link(parts)
 			d.notes.addAll(asLink.notes)

@@ -40,6 +40,8 @@ func TestATraitIsWhatItsPropertiesAre(t *testing.T) {
 		"{type: link, properties: {namespace: a, package: b, interfaces: [c], target: k, source_config: [{name: x}], source: {config: [{name: y}]}}}":     `{"type":"link","properties":{"namespace":"a","package":"b","interfaces":["c"],"source":{"config":[{"name":"y"}]},"target":{"name":"k"}}}`,
 		"{type: link, properties: {namespace: a, package: b, interfaces: [c], target: {name: k, secrets: [{name: s, properties: {policy: p, key: q}}]}}}": `{"type":"link","properties":{"namespace":"a","package":"b","interfaces":["c"],"target":{"name":"k","secrets":[{"name":"s","properties":{"policy":"p","key":"q"}}]}}}`,
 
+		"{type: link, properties: {namespace: a, package: b, interfaces: [c], target: {name: k, config: [{name: x, properties: .inf}]}}}": `{"type":"link","properties":{"namespace":"a","package":"b","interfaces":["c"],"target":{"name":"k","config":[{"name":"x"}]}}}`,
+
 		// Scalers, whatever the type.
 		"{type: spreadscaler, properties: {instances: 0}}":                                                   `{"type":"spreadscaler","properties":{"instances":0}}`,
 		"{type: daemonscaler, properties: {replicas: 2}}":                                                    `{"type":"daemonscaler","properties":{"instances":2}}`,

@@ -131,6 +131,11 @@ func TestFindings(t *testing.T) {
 			`error [scaler-properties] line 11, column 86: spec.components[5].traits[0].properties: the properties are not those of a spreadscaler: null stands here; a mapping is wanted; the keys are instances, spread, replicas`,
 			`error [scaler-properties] line 12, column 99: spec.components[6].traits[0].properties.replicas: the properties are not those of a spreadscaler: 1.0 is no whole number from 0 on`,
 		}},
+		{"a scaler whose kept form would be fine", spec("  - {name: a, type: component, properties: {image: i}, traits: [{type: spreadscaler, properties: {instances: 1, instances: 2}}]}\n" +
+			"  - {name: b, type: component, properties: {image: i}, traits: [{type: spreadscaler, properties: {instances: 1, spread: .inf}}]}\n"), []string{
+			`error [scaler-properties] line 6, column 86: spec.components[0].traits[0].properties: the properties are not those of a spreadscaler: the key "instances" is there twice; keep one of them`,
+			`error [scaler-properties] line 7, column 113: spec.components[1].traits[0].properties.spread: the properties are not those of a spreadscaler: .inf is a number; a list is wanted`,
+		}},
 		{"secrets", spec(provider("k", "image: i, secrets: [{name: a, properties: {policy: vault, key: k}}, {name: b, properties: {policy: bare, key: k}}, {name: c, properties: {policy: other, key: k}}, {name: d, properties: {policy: none, key: k}}]")+
 			component("c", ", {type: link, properties: {namespace: a, package: b, interfaces: [c], source: {secrets: [{name: e, properties: {policy: none, key: k}}]}, target: {name: k, secrets: [{name: f, properties: {policy: none, key: k}}]}}}")) + policies, []string{
 			`error [policy-backend] line 6, column 137: spec.components[0].properties.secrets[1].properties.policy: secret "b" names the policy "bare", which has no backend among its properties`,
