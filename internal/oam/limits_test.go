@@ -1,6 +1,7 @@
 package oam_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -93,5 +94,28 @@ func TestMemoryOfHostileTexts(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<20), "%s as %s", name, format)
 		}
+	}
+}
+
+// TestWhatWasAcceptedCanBeReadBack holds documents whose normal form is larger
+// than a document may be.
+func TestWhatWasAcceptedCanBeReadBack(t *testing.T) {
+	links := make([]string, 12_000)
+	for i := range links {
+		links[i] = fmt.Sprintf("{type: link, properties: {namespace: a, package: b, interfaces: [], target: k, source_config: [], name: n%d}}", i)
+	}
+	for name, src := range map[string]string{
+		"quotes": withConfigValue("'" + strings.Repeat(`"`, 3<<20) + "'"),
+		"links":  withComponent("{name: k, type: component, properties: {image: a}, traits: [" + strings.Join(links, ", ") + "]}"),
+		"depth":  withTrait("{type: mine, properties: " + strings.Repeat("[", oam.MaxDepth-6) + strings.Repeat("]", oam.MaxDepth-6) + "}"),
+	} {
+		want := parse(t, src, oam.YAML).Manifest
+		text, err := want.JSON()
+		require.NoError(t, err)
+		var got oam.Manifest
+		require.NoError(t, json.Unmarshal(text, &got), name)
+		require.Equal(t, want, got, name)
+		_, err = want.YAML()
+		require.NoError(t, err)
 	}
 }

@@ -32,13 +32,28 @@ func compactJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// UnmarshalJSON reads a manifest like [Parse].
+// UnmarshalJSON reads a manifest like [Parse], but for the limits: those are of
+// documents that people write.
 func (m *Manifest) UnmarshalJSON(data []byte) error {
-	document, err := Parse(data, JSON)
+	return unmarshal(data, m, (*decoder).manifest)
+}
+
+// UnmarshalJSON reads a trait as it is read in a manifest.
+func (t *Trait) UnmarshalJSON(data []byte) error {
+	return unmarshal(data, t, (*decoder).trait)
+}
+
+func unmarshal[T any](data []byte, into *T, read func(*decoder, value) T) error {
+	tree, err := readKeptJSON(data)
 	if err != nil {
 		return err
 	}
-	*m = document.Manifest
+	d := decoder{format: JSON}
+	result := read(&d, value{node: tree})
+	if d.err != nil {
+		return d.err
+	}
+	*into = result
 	return nil
 }
 
@@ -85,19 +100,4 @@ func (t Trait) MarshalJSON() ([]byte, error) {
 		written.Properties = t.Custom
 	}
 	return compactJSON(written)
-}
-
-// UnmarshalJSON reads a trait as it is read in a manifest.
-func (t *Trait) UnmarshalJSON(data []byte) error {
-	tree, err := readJSON(data)
-	if err != nil {
-		return err
-	}
-	d := decoder{format: JSON}
-	read := d.trait(value{node: tree})
-	if d.err != nil {
-		return d.err
-	}
-	*t = read
-	return nil
 }

@@ -41,7 +41,7 @@ func (c *checker) properties(p place, t Trait) *node {
 		written, _ := c.tree.find(p.path(""))
 		return written
 	}
-	kept, _ := readJSON(t.Custom)
+	kept, _ := readKeptJSON(t.Custom)
 	return kept
 }
 

@@ -13,11 +13,20 @@ import (
 
 // readJSON reads a text that is one JSON value, by the rules of JSON alone.
 func readJSON(src []byte) (*node, error) {
+	return scan(&scanner{src: src, line: 1, column: 1})
+}
+
+// readKeptJSON reads what was written by this package. It may be larger than the
+// text it came from was allowed to be.
+func readKeptJSON(src []byte) (*node, error) {
+	return scan(&scanner{src: src, line: 1, column: 1, anySize: true})
+}
+
+func scan(s *scanner) (*node, error) {
 	var whole json.RawMessage
-	if err := json.Unmarshal(src, &whole); err != nil {
-		return nil, jsonSyntax(src, err)
+	if err := json.Unmarshal(s.src, &whole); err != nil {
+		return nil, jsonSyntax(s.src, err)
 	}
-	s := scanner{src: src, line: 1, column: 1}
 	return s.value(1)
 }
 
@@ -39,6 +48,7 @@ type scanner struct {
 
 	marked, line, column int // an offset that was passed and its position
 	size                 size
+	anySize              bool
 }
 
 // at returns the position of what is read next.
@@ -65,7 +75,7 @@ func (s *scanner) value(depth int) (*node, error) {
 	s.skip()
 	at := s.at()
 	s.size.nodes++
-	if err := s.size.check(at); err != nil {
+	if err := s.size.check(at); err != nil && !s.anySize {
 		return nil, err
 	}
 	switch first := s.src[s.offset]; first {

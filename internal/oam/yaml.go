@@ -16,7 +16,7 @@ func (m Manifest) YAML() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree, err := readJSON(src)
+	tree, err := readKeptJSON(src)
 	if err != nil {
 		return nil, fmt.Errorf("write the manifest as YAML: %w", err)
 	}
