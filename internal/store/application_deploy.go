@@ -165,12 +165,12 @@ func refersAsMuch(look, staged stagedVersion) bool {
 }
 
 // holdRows holds the row of an application, and keeps those it refers to from
-// being changed. Everybody takes them in the order of names. It returns the ids
-// of those that are there.
+// being deployed, undeployed or deleted, but not from being put. Everybody takes
+// them in the order of names. It returns the ids of those that are there.
 func holdRows(ctx context.Context, tx pgx.Tx, key ledger.AppKey, references []oam.Reference) (map[string]int64, error) {
 	strengths := map[string]string{}
 	for _, r := range references {
-		strengths[r.Application] = "SHARE"
+		strengths[r.Application] = "KEY SHARE"
 	}
 	strengths[key.Name] = "UPDATE"
 	held := map[string]int64{}

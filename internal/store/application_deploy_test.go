@@ -413,31 +413,3 @@ func TestApplicationDependants(t *testing.T) {
 	require.Equal(t, store.Deleted{Found: true, Undeploy: true}, remove(t, s, shared, nil))
 	requireSound(t, db)
 }
-
-// TestApplicationRowsAreHeldInOneOrder lets two applications that refer to each
-// other be deployed again at the same time, for which a deadlock is near.
-func TestApplicationRowsAreHeldInOneOrder(t *testing.T) {
-	s, db := open(t, rules)
-	a, b := appKey("a"), appKey("b")
-	put(t, s, a, sharing(appVersion("v1", "a")), using(sharing(appVersion("v2", "a")), "b"))
-	put(t, s, b, sharing(appVersion("v1", "b")), using(sharing(appVersion("v2", "b")), "a"))
-	deploy(t, s, a, ptr("v1"))
-	deploy(t, s, b, ptr("v1"))
-	deploy(t, s, a, ptr("v2"))
-	second := another(t, db, rules)
-
-	race(t, 100,
-		func() error {
-			_, err := s.DeployApplication(context.Background(), a, nil, "", store.DeployOptions{})
-			return err
-		},
-		func() error {
-			_, err := second.DeployApplication(context.Background(), b, nil, "", store.DeployOptions{})
-			return err
-		})
-
-	s.Close()
-	second.Close()
-	requireNoDeadlocks(t, db)
-	requireSound(t, db)
-}

@@ -31,22 +31,6 @@ func atOnce(calls ...func()) {
 	wg.Wait()
 }
 
-// race calls the functions at the same moment, again and again; none may fail.
-func race(t *testing.T, rounds int, calls ...func() error) {
-	t.Helper()
-	for range rounds {
-		var checked []func()
-		for _, f := range calls {
-			checked = append(checked, func() {
-				if err := f(); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		atOnce(checked...)
-	}
-}
-
 // requireNoDeadlocks is for when nobody else is connected any more: Postgres
 // counts when connections end.
 func requireNoDeadlocks(t *testing.T, db *pgx.Conn) {
@@ -54,7 +38,7 @@ func requireNoDeadlocks(t *testing.T, db *pgx.Conn) {
 	ctx := context.Background()
 	require.Eventually(t, func() bool {
 		return count(t, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()`) == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	_, err := db.Exec(ctx, `SELECT pg_stat_clear_snapshot()`)
 	require.NoError(t, err)
 	require.Zero(t, count(t, db, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`))
@@ -195,12 +179,9 @@ func TestApplicationDeploysWithOneIDAtOnce(t *testing.T) {
 	for round := range 100 {
 		keys := []string{fmt.Sprintf("a%d", round), fmt.Sprintf("b%d", round)}
 		ids := []string{fmt.Sprintf("x%d", round), fmt.Sprintf("y%d", round)}
-		for i, name := range keys {
+		for _, name := range keys {
 			v := appVersion("v1", "")
-			v.Facts.IDs = slices.Clone(ids)
-			if i == 1 {
-				slices.Reverse(v.Facts.IDs)
-			}
+			v.Facts.IDs = ids
 			put(t, stores[0], appKey(name), v)
 		}
 		errs := make([]error, 2)
@@ -220,9 +201,6 @@ func TestApplicationDeploysWithOneIDAtOnce(t *testing.T) {
 		require.Equal(t, &store.IDTaken{ID: ids[0], Application: keys[won]}, taken)
 	}
 	requireSound(t, db)
-	stores[0].Close()
-	stores[1].Close()
-	requireNoDeadlocks(t, db)
 }
 
 // TestApplicationIDsChangeHands lets one application take ids at the moment
@@ -233,7 +211,7 @@ func TestApplicationIDsChangeHands(t *testing.T) {
 	owner, next := appKey("owner"), appKey("next")
 	put(t, stores[0], owner, appVersion("v1", "x"), appVersion("v2", "y"))
 	put(t, stores[0], next, appVersion("v1", "x"))
-	taken := 0
+	changes := 0
 	for range 200 {
 		undeploy(t, stores[0], next)
 		deploy(t, stores[0], owner, ptr("v1"))
@@ -243,50 +221,167 @@ func TestApplicationIDsChangeHands(t *testing.T) {
 			func() { _, nextErr = stores[1].DeployApplication(ctx, next, nil, "", store.DeployOptions{}) })
 		require.NoError(t, ownerErr)
 		if nextErr == nil {
-			taken++
+			changes++
 			continue
 		}
 		var inTheWay *store.IDTaken
 		require.ErrorAs(t, nextErr, &inTheWay)
 		require.Equal(t, &store.IDTaken{ID: "x", Application: "owner"}, inTheWay)
 	}
-	require.Positive(t, taken)
+	require.Positive(t, changes)
 	requireSound(t, db)
 }
 
-// TestApplicationIDLeftWhileOthersAreTaken stops one application between two of
-// its ids, by an insertion that is not committed, until the owner of the first
-// has left it.
-func TestApplicationIDLeftWhileOthersAreTaken(t *testing.T) {
+// stopped does what makes all calls wait, in a transaction that is not
+// committed, calls f when they wait, and lets them go.
+func stopped(t *testing.T, db *pgx.Conn, obstacle string, f func(), calls ...func()) {
+	t.Helper()
 	ctx := context.Background()
+	tx, err := db.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, obstacle)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for _, call := range calls {
+		wg.Go(call)
+	}
+	require.Eventually(t, func() bool {
+		var waiting int
+		err := tx.QueryRow(ctx, `SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted`).Scan(&waiting)
+		return err == nil && waiting == len(calls)
+	}, time.Minute, time.Millisecond)
+	f()
+	require.NoError(t, tx.Rollback(ctx))
+	wg.Wait()
+}
+
+// taken makes whoever takes the id wait.
+func taken(id string) string {
+	return `
+INSERT INTO application_ids (account, lattice, component_id, application_id)
+SELECT account, lattice, '` + id + `', id FROM applications WHERE name = 'bystander'`
+}
+
+// row makes whoever holds the row of the application wait.
+func row(application string) string {
+	return `SELECT FROM applications WHERE name = '` + application + `' FOR UPDATE`
+}
+
+func TestApplicationIDLeftWhileOthersAreTaken(t *testing.T) {
 	stores, db := engines(t, 2)
 	owner, next := appKey("owner"), appKey("next")
 	both := appVersion("v1", "")
 	both.Facts.IDs = []string{"x", "y"}
 	put(t, stores[0], owner, appVersion("v1", "x"))
 	put(t, stores[0], next, both)
-	put(t, stores[0], appKey("third"), appVersion("v1", "y"))
+	put(t, stores[0], appKey("bystander"), appVersion("v1", "y"))
 	deploy(t, stores[0], owner, nil)
-	tx, err := db.Begin(ctx)
-	require.NoError(t, err)
-	_, err = tx.Exec(ctx, `
-INSERT INTO application_ids (account, lattice, component_id, application_id) SELECT account, lattice, 'y', id FROM applications WHERE name = 'third'`)
-	require.NoError(t, err)
-	var deployErr error
-	var wg sync.WaitGroup
-	wg.Go(func() { _, deployErr = stores[1].DeployApplication(ctx, next, nil, "", store.DeployOptions{}) })
-	require.Eventually(t, func() bool {
-		var waiting int
-		err := tx.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&waiting)
-		return err == nil && waiting > 0
-	}, 10*time.Second, time.Millisecond)
+	var err error
 
-	undeploy(t, stores[0], owner)
-	require.NoError(t, tx.Rollback(ctx))
-	wg.Wait()
+	stopped(t, db, taken("y"), func() { undeploy(t, stores[0], owner) }, func() {
+		_, err = stores[1].DeployApplication(context.Background(), next, nil, "", store.DeployOptions{})
+	})
 
-	require.NoError(t, deployErr)
+	require.NoError(t, err)
 	require.Equal(t, "v1*", versionsOf(t, stores[0], next))
+	requireSound(t, db)
+}
+
+// TestApplicationIDsAreTakenInOneOrder stops two deploys halfway: if each had an
+// id that the other one needs, they would wait for each other.
+func TestApplicationIDsAreTakenInOneOrder(t *testing.T) {
+	stores, db := engines(t, 2)
+	put(t, stores[0], appKey("bystander"), appVersion("v1", "m"))
+	errs := make([]error, 2)
+	var calls []func()
+	for i, ids := range [][]string{{"x", "m", "y"}, {"y", "m", "x"}} {
+		v := appVersion("v1", "")
+		v.Facts.IDs = ids
+		key := appKey(fmt.Sprint("a", i))
+		put(t, stores[0], key, v)
+		calls = append(calls, func() {
+			_, errs[i] = stores[i].DeployApplication(context.Background(), key, nil, "", store.DeployOptions{})
+		})
+	}
+
+	stopped(t, db, taken("m"), func() {}, calls...)
+
+	won := slices.Index(errs, nil)
+	require.NotEqual(t, -1, won, "%v", errs)
+	require.ErrorIs(t, errs[1-won], store.ErrConflict)
+	stores[0].Close()
+	stores[1].Close()
+	requireNoDeadlocks(t, db)
+	requireSound(t, db)
+}
+
+// TestApplicationRowsAreHeldInOneOrder stops two applications that refer to each
+// other halfway, after each has the first row it wants.
+func TestApplicationRowsAreHeldInOneOrder(t *testing.T) {
+	stores, db := engines(t, 2)
+	names := []string{"a", "z"}
+	put(t, stores[0], appKey("m"), sharing(appVersion("v1", "m")))
+	deploy(t, stores[0], appKey("m"), nil)
+	for i, name := range names {
+		put(t, stores[0], appKey(name), sharing(appVersion("v1", name)))
+		deploy(t, stores[0], appKey(name), nil)
+		put(t, stores[0], appKey(name), using(sharing(appVersion("v2", name)), "m", names[1-i]))
+	}
+	errs := make([]error, 2)
+	var calls []func()
+	for i, name := range names {
+		calls = append(calls, func() {
+			_, errs[i] = stores[i].DeployApplication(context.Background(), appKey(name), nil, "", store.DeployOptions{})
+		})
+	}
+
+	stopped(t, db, row("m"), func() {}, calls...)
+
+	require.NoError(t, errors.Join(errs...))
+	stores[0].Close()
+	stores[1].Close()
+	requireNoDeadlocks(t, db)
+	requireSound(t, db)
+}
+
+// TestApplicationPutWhileItIsDeployed lets the newest version become one that
+// refers to something else, after the deploy has looked.
+func TestApplicationPutWhileItIsDeployed(t *testing.T) {
+	stores, db := engines(t, 2)
+	for _, name := range []string{"a", "b"} {
+		put(t, stores[0], appKey(name), sharing(appVersion("v1", name)))
+		deploy(t, stores[0], appKey(name), nil)
+	}
+	key := appKey("z")
+	put(t, stores[0], key, using(appVersion("v1", "z"), "a"))
+	var deployed store.DeployedVersion
+	var err error
+
+	stopped(t, db, row("a"), func() { put(t, stores[0], key, using(appVersion("v2", "z"), "b")) }, func() {
+		deployed, err = stores[1].DeployApplication(context.Background(), key, nil, "", store.DeployOptions{})
+	})
+
+	require.NoError(t, err)
+	require.Equal(t, "v2", deployed.Version)
+	require.Equal(t, "v1 v2*", versionsOf(t, stores[0], key))
+	requireSound(t, db)
+}
+
+// TestApplicationPutIsNotHeldUpByDependants puts a shared application while
+// others hold on to what is deployed of it.
+func TestApplicationPutIsNotHeldUpByDependants(t *testing.T) {
+	stores, db := engines(t, 2)
+	put(t, stores[0], appKey("platform"), sharing(appVersion("v1", "p")))
+	put(t, stores[0], appKey("bystander"), appVersion("v1", "b"))
+	deploy(t, stores[0], appKey("platform"), nil)
+	put(t, stores[0], appKey("shop"), using(appVersion("v1", "s"), "platform"))
+	var err error
+
+	stopped(t, db, taken("s"), func() { put(t, stores[0], appKey("platform"), appVersion("v2", "p")) }, func() {
+		_, err = stores[1].DeployApplication(context.Background(), appKey("shop"), nil, "", store.DeployOptions{})
+	})
+
+	require.NoError(t, err)
 	requireSound(t, db)
 }
 
