@@ -44,8 +44,6 @@ func (e *Engine) Register(w worker.ActivityRegistry) {
 		workflows.ActivityClearWait:     e.ClearWait,
 		workflows.ActivitySetCheckout:   e.SetCheckout,
 		workflows.ActivityFinishMission: e.FinishMission,
-
-		workflows.ActivityLoadApplication: e.LoadApplication,
 	} {
 		w.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name})
 	}

@@ -43,7 +43,7 @@ func Defaults() Settings {
 			Roots:     []string{},
 			GitConfig: []string{},
 		},
-		Wadm: Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64},
+		Wadm: Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64, Watch: []string{}},
 		Dev:  Dev{Nodes: 1},
 	}
 }

@@ -57,7 +57,7 @@ func TestDefaults(t *testing.T) {
 			ResultFiles: 20000, ResultBytes: 1073741824, RunUser: "nobody", ProbeTimeout: time.Minute,
 		},
 		Gateway: config.Gateway{Protocols: []string{"https", "ssh"}, Roots: []string{}, GitConfig: []string{}},
-		Wadm:    config.Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64},
+		Wadm:    config.Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64, Watch: []string{}},
 		Dev:     config.Dev{Nodes: 1},
 	}, load(t, config.Options{}))
 }
@@ -96,7 +96,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		"node.start_limit", "node.kernel", "node.modules", "node.guest_image", "node.qemu", "node.accel",
 		"node.boot_timeout", "node.step_timeout", "node.kill_grace", "node.result_files", "node.result_bytes",
 		"node.run_user", "node.probe_timeout",
-		"wadm.api_prefix", "wadm.multitenant", "wadm.lattice", "wadm.protect_shared", "wadm.concurrency",
+		"wadm.api_prefix", "wadm.multitenant", "wadm.lattice", "wadm.protect_shared", "wadm.concurrency", "wadm.watch",
 		"gateway.id", "gateway.protocols", "gateway.roots", "gateway.git_config",
 		"dev.temporal_cli", "dev.postgres_bin", "dev.nodes", "dev.simulated_hosts",
 	}, documented)

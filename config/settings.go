@@ -100,11 +100,12 @@ type Gateway struct {
 
 // Wadm configures the API that wash and other clients of wadm speak.
 type Wadm struct {
-	APIPrefix     string `mapstructure:"api_prefix"`     // first tokens of the subjects of requests
-	Multitenant   bool   `mapstructure:"multitenant"`    // an account's token stands before the prefix
-	Lattice       string `mapstructure:"lattice"`        // of commands that name none
-	ProtectShared bool   `mapstructure:"protect_shared"` // refuse to undeploy or delete what deployed applications refer to
-	Concurrency   int    `mapstructure:"concurrency"`    // requests one engine works on at a time
+	APIPrefix     string   `mapstructure:"api_prefix"`     // first tokens of the subjects of requests
+	Multitenant   bool     `mapstructure:"multitenant"`    // an account's token stands before the prefix
+	Lattice       string   `mapstructure:"lattice"`        // of commands that name none
+	ProtectShared bool     `mapstructure:"protect_shared"` // refuse to undeploy or delete what deployed applications refer to
+	Concurrency   int      `mapstructure:"concurrency"`    // requests one engine works on at a time
+	Watch         []string `mapstructure:"watch"`          // lattices that are observed even when nothing is deployed there
 }
 
 // Dev configures the stack of `tidewait dev`.

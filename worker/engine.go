@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"time"
 
 	"go.temporal.io/sdk/worker"
@@ -11,6 +13,7 @@ import (
 	"tidewait/activities"
 	"tidewait/internal/api"
 	"tidewait/internal/engine"
+	"tidewait/internal/observatory"
 	"tidewait/internal/store"
 	"tidewait/internal/wadmapi"
 	"tidewait/migrations"
@@ -41,8 +44,11 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	}
 	courier := engine.NewCourier(db, publisher, svc.temporal, svc.log)
 	applications := wadmapi.Server{Store: db, NATS: svc.nats, Settings: s.Wadm, Changed: courier.Kick, Log: svc.log}
+	lattices := &observatory.Observatory{
+		Store: db, Temporal: svc.temporal, NATS: svc.nats, Engine: engineID(), Watch: s.Wadm.Watch, Changed: courier.Kick, Log: svc.log,
+	}
 	sweep := engine.Sweep{
-		Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Changed: courier.Kick, Log: svc.log,
+		Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Courier: courier, Watch: s.Wadm.Watch, Log: svc.log,
 	}
 	server := engine.Server{
 		Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Changed: courier.Kick, Version: version, Log: svc.log,
@@ -59,6 +65,15 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	defer w.Stop()
+	observers := worker.New(svc.temporal, workflows.ObserveQueue, worker.Options{
+		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,
+		MaxConcurrentActivityExecutionSize: observedAtOnce, MaxHeartbeatThrottleInterval: time.Second,
+	})
+	lattices.Register(observers)
+	if err := observers.Start(); err != nil {
+		return err
+	}
+	defer observers.Stop()
 
 	g.Go(func() error { dispatcher.Run(ctx); return nil })
 	g.Go(func() error { sweep.Run(ctx); return nil })
@@ -69,6 +84,18 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	g.Go(func() error { return applications.Serve(ctx, up) })
 	g.Go(func() error { return readyWhen(ctx, serving, cap(serving), ready) })
 	return g.Wait()
+}
+
+// observedAtOnce is how many lattices one engine observes.
+const observedAtOnce = 100
+
+// engineID names this process for people.
+func engineID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "engine"
+	}
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
 // readyWhen calls ready when n parts are up.
@@ -87,5 +114,6 @@ func readyWhen(ctx context.Context, up <-chan struct{}, n int, ready func()) err
 func registerWorkflows(w worker.WorkflowRegistry) {
 	w.RegisterWorkflowWithOptions(workflows.Mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
 	w.RegisterWorkflowWithOptions(workflows.Phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
+	w.RegisterWorkflowWithOptions(workflows.Lattice, workflow.RegisterOptions{Name: api.LatticeWorkflow})
 	w.RegisterWorkflowWithOptions(workflows.Application, workflow.RegisterOptions{Name: api.AppWorkflow})
 }

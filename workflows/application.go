@@ -2,54 +2,80 @@ package workflows
 
 import (
 	"fmt"
+	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"tidewait/internal/api"
 	"tidewait/internal/ledger"
+	"tidewait/internal/scaler"
 )
 
 // Application is the entity of one application: it lives while the application
-// is deployed, and shows what it waits for. What is deployed is the database's
-// to say: an update only tells it to look again, so that updates may come
-// twice, late or out of order. Whoever closes it by hand sees it again after
-// the next sweep, for as long as the application is deployed.
+// is deployed or something is left of it, makes its lattice as it should be, and
+// shows what it waits for. What is deployed is the database's to say, and what
+// runs is the lattice's: updates and signals only tell it to look again, so they
+// may come twice, late or out of order. Whoever closes it by hand sees it again
+// after the next sweep.
 func Application(ctx workflow.Context, in AppInput) error {
-	a := &application{ctx: ctx, in: in}
-	a.waits.header = fmt.Sprintf("application **%s** in lattice **%s**\n\n", in.Key.Name, in.Key.Lattice)
-	a.waits.shown = in.Resume.shown()
+	a := newApplication(ctx, in)
 	if err := a.listen(); err != nil {
 		return err
 	}
 	for {
-		if err := a.look(); err != nil {
+		res, err := a.look()
+		if err != nil {
 			return err
 		}
-		if !a.known.IsDeployed && a.quiet() {
+		a.send(res)
+		if res.Clean && a.quiet() {
 			return nil
 		}
-		if err := workflow.Await(ctx, func() bool { return a.wanted > a.seen || a.tooLong() }); err != nil {
+		if err := a.await(res.Retry); err != nil {
 			return err
 		}
 		if a.tooLong() {
-			return workflow.NewContinueAsNewError(ctx, api.AppWorkflow, AppInput{Key: in.Key, Resume: resume(a.waits.shown)})
+			return workflow.NewContinueAsNewError(ctx, api.AppWorkflow, AppInput{Key: in.Key, Resume: a.resume()})
 		}
 	}
 }
 
 // application is the state of one Application workflow.
 type application struct {
-	ctx    workflow.Context
-	in     AppInput
-	wanted int64              // the newest revision told of
-	seen   int64              // the newest revision told of when the latest look began
-	known  ledger.Application // as of the latest look
-	waits  waits
+	ctx workflow.Context
+	key ledger.AppKey
+
+	wanted int64 // the newest revision told of
+	seen   int64 // the newest revision told of when the latest look began
+	wake   workflow.ReceiveChannel
+	nudge  workflow.ReceiveChannel
+
+	revision int64 // of what was deployed at the latest look
+	backoff  scaler.Backoff
+	pending  []scaler.Command
+	results  []CommandResult // since the latest look
+	again    bool            // commands ended in a way that says nothing: look
+	waits    waits
 }
 
-// listen takes updates. They only say that something changed.
+func newApplication(ctx workflow.Context, in AppInput) *application {
+	a := &application{ctx: ctx, key: in.Key, revision: in.Resume.Revision, backoff: in.Resume.Backoff}
+	a.waits.header = fmt.Sprintf("application **%s** in lattice **%s**\n\n", in.Key.Name, in.Key.Lattice)
+	a.waits.app = &a.key
+	w := in.Resume.Wait // search attributes outlive the run that wrote them
+	a.waits.shown = wait{kind: w.Kind, code: w.Code, since: w.Since}
+	return a
+}
+
+// listen takes what only says that something changed.
 func (a *application) listen() error {
+	a.wake = workflow.GetSignalChannelWithOptions(a.ctx, api.SignalWake, workflow.SignalChannelOptions{
+		Description: "look at the lattice; sent by its observer when something that concerns the application has changed",
+	})
+	a.nudge = workflow.GetSignalChannelWithOptions(a.ctx, api.SignalNudge, workflow.SignalChannelOptions{
+		Description: `try what has failed again now. Input: {"actor": "you"}`,
+	})
 	return workflow.SetUpdateHandlerWithOptions(a.ctx, api.UpdateRevise, func(_ workflow.Context, r api.AppRevision) error {
 		a.wanted = max(a.wanted, r.Revision)
 		return nil
@@ -58,44 +84,167 @@ func (a *application) listen() error {
 	})
 }
 
-// look reads what is deployed, and shows whether it waits.
-func (a *application) look() error {
-	a.seen = a.wanted
-	if err := callEngine(a.ctx, "read what is deployed", ActivityLoadApplication, a.in.Key, &a.known); err != nil {
-		return err
+// look compares the application with its lattice and shows how it is.
+func (a *application) look() (AssessResult, error) {
+	in := AssessInput{
+		Key: a.key, Revision: a.revision, Backoff: a.backoff, Pending: a.pending, Results: a.results,
+		Nudged: drain(a.nudge),
 	}
-	switch w := a.known.Wait; {
-	case !a.known.IsDeployed:
-		return a.waits.clear(a.ctx, "not deployed")
-	case w == nil:
-		return a.waits.clear(a.ctx, "version `"+a.known.Deployed+"` is deployed")
-	default:
-		return a.waits.declare(a.ctx, wait{
-			kind: w.Kind, code: w.Code, reason: w.Reason, since: w.Since,
-			next: "when a host appears",
-			hint: fmt.Sprintf("start a host in lattice `%s`, or undeploy with `tidewait app undeploy %s --lattice %[1]s`", a.in.Key.Lattice, a.in.Key.Name),
-		})
+	drain(a.wake)
+	a.seen, a.results, a.again = a.wanted, nil, false
+	res, err := a.assess(in)
+	if err != nil {
+		return res, err
+	}
+	a.revision, a.backoff = res.Revision, res.Backoff
+	return res, a.show(res)
+}
+
+// observerPickup is how long a lattice's observer may take before its absence
+// is a wait. An engine that dies is followed by another one within it, mostly.
+const observerPickup = 10 * time.Second
+
+func (a *application) assess(in AssessInput) (AssessResult, error) {
+	var res AssessResult
+	ctx := withAssess(a.ctx, a.key.Account, a.key.Lattice, observerPickup)
+	err := workflow.ExecuteActivity(ctx, ActivityAssess, in).Get(ctx, &res)
+	if !isUnpicked(err) {
+		return res, err
+	}
+	if err := a.waits.declare(a.ctx, a.withoutObserver()); err != nil {
+		return res, err
+	}
+	ctx = withAssess(a.ctx, a.key.Account, a.key.Lattice, 0)
+	err = workflow.ExecuteActivity(ctx, ActivityAssess, in).Get(ctx, &res)
+	return res, err
+}
+
+func (a *application) withoutObserver() wait {
+	return wait{
+		kind: kindObserver, code: codeObserverAbsent, since: workflow.Now(a.ctx).Add(-observerPickup),
+		reason: fmt.Sprintf("no engine observes lattice %s, so nobody knows what runs there", a.key.Lattice),
+		next:   "as soon as an engine observes the lattice",
+		hint:   "start an engine: `tidewait-worker run --roles engine`; if engines run, see whether workflow `" + api.LatticeWorkflowID(a.key.Account, a.key.Lattice) + "` does",
 	}
 }
 
-// quiet reports whether nothing has come that is not looked at yet.
-func (a *application) quiet() bool { return a.wanted == a.seen && workflow.AllHandlersFinished(a.ctx) }
+func (a *application) show(res AssessResult) error {
+	w := res.Wait
+	if w == nil {
+		now := "not deployed; " + res.Status
+		if res.IsDeployed {
+			now = "version `" + res.Deployed + "`: " + res.Status
+		}
+		return a.waits.clear(a.ctx, now)
+	}
+	next, hint := waitsOfApplications[w.Kind].next, waitsOfApplications[w.Kind].hint
+	if res.Retry > 0 {
+		next = "in " + res.Retry.Round(time.Second).String() + ", or when the lattice changes"
+	}
+	return a.waits.declare(a.ctx, wait{
+		kind: w.Kind, code: w.Code, reason: w.Reason, since: w.Since, next: next,
+		hint: hint + fmt.Sprintf("; or undeploy with `tidewait app undeploy %s --lattice %s`", a.key.Name, a.key.Lattice),
+	})
+}
+
+// waitsOfApplications says of each kind when it is looked at again, and what a
+// person can do.
+var waitsOfApplications = map[string]struct{ next, hint string }{
+	ledger.KindLattice:    {"when a host appears or changes its labels", "start a host in the lattice that suits, see `tidewait lattice show`"},
+	ledger.KindBackoff:    {"when the lattice changes", "mend what the host complains of, and send `nudge` to try again now"},
+	ledger.KindDependency: {"when it appears", "make what is missing"},
+}
+
+// send tells hosts what to do, each its own batch, all at once.
+func (a *application) send(res AssessResult) {
+	for _, b := range res.Batches {
+		a.pending = append(a.pending, b.Commands...)
+		workflow.Go(a.ctx, func(ctx workflow.Context) { a.command(ctx, res.Epoch, b) })
+	}
+}
+
+func (a *application) command(ctx workflow.Context, epoch int64, b scaler.Batch) {
+	ctx = withCommands(ctx, a.key.Account, a.key.Lattice, summarize(b))
+	var results []CommandResult
+	err := workflow.ExecuteActivity(ctx, ActivityCommands, CommandsInput{Key: a.key, Epoch: epoch, Batch: b}).Get(ctx, &results)
+	a.pending = without(a.pending, b.Commands)
+	a.results = append(a.results, results...)
+	// An activity that was lost, or refused because another engine observes the
+	// lattice now, says nothing about its commands: the lattice does.
+	a.again = a.again || err != nil || len(results) > 0
+}
+
+// summarize names a batch for people who look at a timeline.
+func summarize(b scaler.Batch) string {
+	to := "the lattice"
+	if b.Host != "" {
+		to = "host " + b.Host[:min(len(b.Host), 12)] + "…"
+	}
+	text := fmt.Sprintf("%s: %s %s", to, b.Commands[0].Action, b.Commands[0].ID)
+	if more := len(b.Commands) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// without takes away commands that are no longer pending.
+func without(pending, done []scaler.Command) []scaler.Command {
+	keys := map[string]bool{}
+	for _, c := range done {
+		keys[identity(c)] = true
+	}
+	var left []scaler.Command
+	for _, c := range pending {
+		if !keys[identity(c)] {
+			left = append(left, c)
+		}
+	}
+	return left
+}
+
+func identity(c scaler.Command) string {
+	return fmt.Sprintf("%s %s %s %s %v", c.Action, c.Host, c.Subject, c.ID, c.Link)
+}
+
+// await returns when there is reason to look again.
+func (a *application) await(retry time.Duration) error {
+	reason := func() bool {
+		return a.wanted > a.seen || a.wake.Len() > 0 || a.nudge.Len() > 0 || a.again || a.tooLong()
+	}
+	if retry <= 0 {
+		return workflow.Await(a.ctx, reason)
+	}
+	_, err := workflow.AwaitWithOptions(a.ctx, workflow.AwaitOptions{
+		Timeout: retry, TimerOptions: workflow.TimerOptions{Summary: "until what failed is tried again"},
+	}, reason)
+	return err
+}
+
+// quiet reports whether nothing is under way, and nothing has come that is not
+// looked at yet.
+func (a *application) quiet() bool {
+	return a.wanted == a.seen && !a.again && len(a.pending) == 0 && len(a.results) == 0 &&
+		a.wake.Len() == 0 && a.nudge.Len() == 0 && workflow.AllHandlersFinished(a.ctx)
+}
 
 // tooLong reports whether the history is to be begun anew, at a moment when
-// nothing is under way.
+// nothing is lost by that.
 func (a *application) tooLong() bool {
 	return workflow.GetInfo(a.ctx).GetContinueAsNewSuggested() && a.quiet()
 }
 
-// shown is the wait that search attributes still tell of; they outlive the run.
-func (r AppResume) shown() wait {
-	return wait{kind: r.Kind, code: r.Code, since: r.Since}
+func (a *application) resume() AppResume {
+	w := a.waits.shown
+	return AppResume{Revision: a.revision, Backoff: a.backoff, Wait: ledger.AppWait{Kind: w.kind, Code: w.code, Since: w.since}}
 }
-
-func resume(w wait) AppResume { return AppResume{Kind: w.kind, Code: w.code, Since: w.since} }
 
 // AppAttributes are the search attributes an application's workflow is started
 // with.
 func AppAttributes(key ledger.AppKey) temporal.SearchAttributes {
 	return temporal.NewSearchAttributes(AttrLattice.ValueSet(key.Lattice), AttrApp.ValueSet(key.Name))
+}
+
+// LatticeAttributes are those of a lattice's workflow.
+func LatticeAttributes(lattice string) temporal.SearchAttributes {
+	return temporal.NewSearchAttributes(AttrLattice.ValueSet(lattice))
 }

@@ -8,6 +8,7 @@ import (
 
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
+	"tidewait/internal/scaler"
 	"tidewait/internal/vm"
 )
 
@@ -210,6 +211,13 @@ type CommitResultsInput struct {
 	Last    bool     `json:"last,omitempty"` // the files at the commit are not asked for
 }
 
+// LatticeInput starts the workflow that keeps a lattice observed, and each
+// observation.
+type LatticeInput struct {
+	Account string `json:"account"`
+	Lattice string `json:"lattice"`
+}
+
 // AppInput starts an application's workflow.
 type AppInput struct {
 	Key ledger.AppKey `json:"key"`
@@ -217,9 +225,49 @@ type AppInput struct {
 	Resume AppResume `json:"resume,omitzero"`
 }
 
-// AppResume is the wait that is shown already.
+// AppResume is what an application remembers across continue-as-new.
 type AppResume struct {
-	Kind  string    `json:"kind,omitempty"`
-	Code  string    `json:"code,omitempty"`
-	Since time.Time `json:"since,omitzero"`
+	Revision int64          `json:"revision,omitempty"` // of what was deployed at the last look
+	Backoff  scaler.Backoff `json:"backoff,omitempty"`
+	Wait     ledger.AppWait `json:"wait,omitzero"` // that is shown already
+}
+
+// AssessInput asks a lattice's observer to compare an application with its
+// lattice, to record how it is, and to say what is to be done.
+type AssessInput struct {
+	Key      ledger.AppKey    `json:"key"`
+	Revision int64            `json:"revision"` // of what was deployed at the last look; 0: there was none
+	Backoff  scaler.Backoff   `json:"backoff,omitempty"`
+	Pending  []scaler.Command `json:"pending,omitempty"` // sent, and not answered
+	Results  []CommandResult  `json:"results,omitempty"` // of commands, since the last look
+	Nudged   bool             `json:"nudged,omitempty"`  // what failed is tried again now
+}
+
+// AssessResult is what an application needs.
+type AssessResult struct {
+	Revision   int64           `json:"revision"`
+	Deployed   string          `json:"deployed,omitempty"` // the version; meaningless unless IsDeployed
+	IsDeployed bool            `json:"isDeployed"`
+	Epoch      int64           `json:"epoch"` // of the observation
+	Batches    []scaler.Batch  `json:"batches,omitempty"`
+	Backoff    scaler.Backoff  `json:"backoff,omitempty"`
+	Retry      time.Duration   `json:"retry,omitempty"` // nanoseconds until something that failed is tried again; 0: nothing failed
+	Status     string          `json:"status"`          // in one line
+	Wait       *ledger.AppWait `json:"wait,omitempty"`
+	Clean      bool            `json:"clean,omitempty"` // nothing is deployed, and nothing is left of it
+}
+
+// CommandsInput is what one host is told for an application.
+type CommandsInput struct {
+	Key   ledger.AppKey `json:"key"`
+	Epoch int64         `json:"epoch"` // of the look that asked for it; another one is refused
+	Batch scaler.Batch  `json:"batch"`
+}
+
+// CommandResult is what became of a command.
+type CommandResult struct {
+	Key     scaler.Key `json:"key"`
+	OK      bool       `json:"ok,omitempty"`
+	Code    string     `json:"code,omitempty"`    // of a failure
+	Message string     `json:"message,omitempty"` // in the host's own words
 }

@@ -30,6 +30,7 @@ func newEnv(t testing.TB) *env {
 	e := &env{suite.NewTestWorkflowEnvironment(), newFakes(), t}
 	e.RegisterWorkflowWithOptions(workflows.Mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
 	e.RegisterWorkflowWithOptions(workflows.Phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
+	e.RegisterWorkflowWithOptions(workflows.Lattice, workflow.RegisterOptions{Name: api.LatticeWorkflow})
 	e.RegisterWorkflowWithOptions(workflows.Application, workflow.RegisterOptions{Name: api.AppWorkflow})
 	e.SetStartTime(since)
 	return e

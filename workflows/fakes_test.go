@@ -38,7 +38,9 @@ type fakes struct {
 	commitResults func(context.Context, workflows.CommitResultsInput) (workflows.Checkout, error)
 	executeRun    func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error)
 
-	loadApp func(context.Context, ledger.AppKey) (ledger.Application, error)
+	observe  func(context.Context, workflows.LatticeInput) error
+	assess   func(context.Context, workflows.AssessInput) (workflows.AssessResult, error)
+	commands func(context.Context, workflows.CommandsInput) ([]workflows.CommandResult, error)
 
 	noteWait  func(context.Context, ledger.OpenWait) error
 	clearWait func(context.Context, string) error
@@ -63,8 +65,12 @@ func newFakes() *fakes {
 		judgeRun: func(context.Context, workflows.JudgeRunInput) (ledger.Verdict, error) {
 			return ledger.Verdict{Gone: true, Reason: "the agent of node node-a came back without its run", Node: "node-a"}, nil
 		},
-		loadApp: func(_ context.Context, key ledger.AppKey) (ledger.Application, error) {
+		observe: func(ctx context.Context, _ workflows.LatticeInput) error { return nil },
+		assess: func(context.Context, workflows.AssessInput) (workflows.AssessResult, error) {
 			return waitingApp(1), nil
+		},
+		commands: func(_ context.Context, in workflows.CommandsInput) ([]workflows.CommandResult, error) {
+			return allWell(in.Batch), nil
 		},
 		setCheckout:   func(context.Context, workflows.SetCheckoutInput) error { return nil },
 		noteWait:      func(context.Context, ledger.OpenWait) error { return nil },
@@ -99,7 +105,9 @@ func (f *fakes) Register(r worker.ActivityRegistry) {
 		workflows.ActivityCommitResults: keep(f, workflows.ActivityCommitResults, f.commitResults),
 		workflows.ActivityExecuteRun:    keep(f, workflows.ActivityExecuteRun, f.executeRun),
 
-		workflows.ActivityLoadApplication: keep(f, workflows.ActivityLoadApplication, f.loadApp),
+		workflows.ActivityObserve:  keepOnly(f, workflows.ActivityObserve, f.observe),
+		workflows.ActivityAssess:   keep(f, workflows.ActivityAssess, f.assess),
+		workflows.ActivityCommands: keep(f, workflows.ActivityCommands, f.commands),
 	} {
 		r.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}

@@ -20,7 +20,10 @@ const (
 	ActivitySetCheckout   = "record-checkout"
 	ActivityFinishMission = "finish-mission"
 
-	ActivityLoadApplication = "load-application"
+	// On the queue of observers, and on that of one lattice.
+	ActivityObserve  = "observe-lattice"
+	ActivityAssess   = "assess-application"
+	ActivityCommands = "command-hosts"
 
 	// On a gateway's queue.
 	ActivityOpenCheckout  = "open-checkout"
@@ -38,6 +41,12 @@ func NodeQueue(node string) string { return "node." + node }
 
 // GatewayQueue returns the queue of one gateway.
 func GatewayQueue(gateway string) string { return "gateway." + gateway }
+
+// ObserveQueue is the queue of engines that observe lattices.
+const ObserveQueue = "observe"
+
+// LatticeQueue returns the queue of a lattice's observer.
+func LatticeQueue(account, lattice string) string { return "lattice." + account + "." + lattice }
 
 // Types of application errors, the closed vocabulary between activities and
 // workflows. Those of a refused launch are in package api.

@@ -30,7 +30,7 @@ const (
 )
 
 // recorded is how many histories there must be of each workflow.
-var recorded = map[string]int{api.MissionWorkflow: 4, api.PhaseWorkflow: 7, api.AppWorkflow: 2}
+var recorded = map[string]int{api.MissionWorkflow: 4, api.PhaseWorkflow: 7, api.AppWorkflow: 4, api.LatticeWorkflow: 1}
 
 // TestReplay replays what earlier versions of the workflows did: workflows that
 // run while Tidewait is updated must go on where they were.
@@ -64,6 +64,7 @@ func replayer(mission, phase any) worker.WorkflowReplayer {
 	}
 	r.RegisterWorkflowWithOptions(mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
 	r.RegisterWorkflowWithOptions(phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.Lattice, workflow.RegisterOptions{Name: api.LatticeWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.Application, workflow.RegisterOptions{Name: api.AppWorkflow})
 	return r
 }
@@ -106,6 +107,8 @@ func TestRecordHistories(t *testing.T) {
 	for scenario, record := range map[string]func(server, *fakes){
 		"waited-and-undeployed": recordAppWaited,
 		"deleted-at-once":       recordAppDeleted,
+		"failed-and-nudged":     recordAppFailed,
+		"without-observer":      recordAppUnobserved,
 	} {
 		t.Run("application-"+scenario, func(t *testing.T) {
 			s := s.in(t)
@@ -113,6 +116,11 @@ func TestRecordHistories(t *testing.T) {
 			s.record(api.AppWorkflow, scenario, appID)
 		})
 	}
+	t.Run("lattice-observed", func(t *testing.T) {
+		s := s.in(t)
+		recordLattice(s, newFakes())
+		s.record(api.LatticeWorkflow, "observed", latticeID)
+	})
 	for scenario, record := range map[string]func(server, *fakes){
 		"reset":           recordReset,
 		"draft":           recordDraft,

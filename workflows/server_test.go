@@ -56,7 +56,7 @@ func startServer(t testing.TB) server {
 func (s server) in(t *testing.T) server {
 	s.t = t
 	t.Cleanup(func() {
-		for _, id := range []string{missionID, surveyID, reportID, appID} {
+		for _, id := range []string{missionID, surveyID, reportID, appID, latticeID} {
 			_ = s.TerminateWorkflow(context.Background(), id, "", "the test has ended") // most have closed
 		}
 	})
@@ -67,12 +67,13 @@ func (s server) in(t *testing.T) server {
 // the test ends.
 func (s server) serve(f *fakes) {
 	s.t.Helper()
-	for _, queue := range []string{workflows.TaskQueue, workflows.NodeQueue("node-a"), workflows.GatewayQueue("gw-1")} {
+	for _, queue := range []string{workflows.TaskQueue, workflows.NodeQueue("node-a"), workflows.GatewayQueue("gw-1"), workflows.ObserveQueue, workflows.LatticeQueue("default", "default")} {
 		w := worker.New(s.Client, queue, worker.Options{
 			DisableRegistrationAliasing: true, MaxHeartbeatThrottleInterval: 100 * time.Millisecond,
 		})
 		w.RegisterWorkflowWithOptions(workflows.Mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
 		w.RegisterWorkflowWithOptions(workflows.Phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
+		w.RegisterWorkflowWithOptions(workflows.Lattice, workflow.RegisterOptions{Name: api.LatticeWorkflow})
 		w.RegisterWorkflowWithOptions(workflows.Application, workflow.RegisterOptions{Name: api.AppWorkflow})
 		f.Register(w)
 		require.NoError(s.t, w.Start())

@@ -26,11 +26,21 @@ const (
 	kindCapacity = "capacity"
 	kindNode     = "node"
 	kindGateway  = "gateway"
+	kindObserver = "observer"
 )
 
+// codeObserverAbsent is the code of a wait for an observer.
+const codeObserverAbsent = "observer_absent"
+
 // recorded reports whether whoever found the wait has written it into the
-// database: the placer, or the change that deployed an application.
-func (w wait) recorded() bool { return w.kind == kindCapacity || w.kind == ledger.KindLattice }
+// database, and will end it there: the placer, or the observer of a lattice.
+func (w wait) recorded() bool {
+	switch w.kind {
+	case kindCapacity, ledger.KindLattice, ledger.KindBackoff, ledger.KindDependency:
+		return true
+	}
+	return false
+}
 
 // waits shows a workflow's wait where people look: search attributes, which
 // lists are filtered by; current details; and the database, for the CLI and the
@@ -38,8 +48,9 @@ func (w wait) recorded() bool { return w.kind == kindCapacity || w.kind == ledge
 type waits struct {
 	shown  wait
 	header string
-	// Whose wait it is. No phaseID: the mission's own.
+	// Whose wait it is. No phaseID: the mission's own. An application's: app.
 	missionID, phaseID int64
+	app                *ledger.AppKey
 }
 
 // declare shows w. Search attributes are written on a transition only, since
@@ -61,7 +72,7 @@ func (s *waits) declare(ctx workflow.Context, w wait) error {
 		return err
 	}
 	return callEngine(ctx, "record that it waits: "+w.code, ActivityNoteWait, ledger.OpenWait{
-		WorkflowID: workflow.GetInfo(ctx).WorkflowExecution.ID, MissionID: s.missionID, PhaseID: s.phaseID,
+		WorkflowID: workflow.GetInfo(ctx).WorkflowExecution.ID, MissionID: s.missionID, PhaseID: s.phaseID, App: s.app,
 		Kind: w.kind, Code: w.code, Reason: w.reason, Since: w.since, Bound: w.bound,
 	}, nil)
 }

@@ -7,13 +7,15 @@ const (
 	MissionWorkflow = "mission"
 	PhaseWorkflow   = "phase"
 	AppWorkflow     = "application"
+	LatticeWorkflow = "lattice"
 	TaskQueue       = "tidewait"
 
 	UpdateLaunch = "launch" // LaunchRequest → LaunchReply
 
 	UpdateRevise = "revise" // AppRevision, to an application
 
-	SignalNudge  = "nudge"  // Nudge, to a phase
+	SignalNudge  = "nudge"  // Nudge, to a phase or an application
+	SignalWake   = "wake"   // nothing, to an application whose lattice has changed
 	SignalCancel = "cancel" // Cancel, to a mission or a phase
 )
 
@@ -27,6 +29,9 @@ func PhaseWorkflowID(mission, phase string) string { return "phase." + mission +
 func AppWorkflowID(account, lattice, name string) string {
 	return "app." + account + "." + lattice + "." + name
 }
+
+// LatticeWorkflowID returns the id of the workflow that keeps a lattice observed.
+func LatticeWorkflowID(account, lattice string) string { return "lattice." + account + "." + lattice }
 
 // LaunchRequest is the argument of the launch update.
 type LaunchRequest struct {
@@ -73,7 +78,7 @@ type AppRevision struct {
 	Revision int64 `json:"revision"`
 }
 
-// Nudge asks a waiting phase to be looked at now.
+// Nudge asks a waiting phase to be looked at, or an application to try again, now.
 type Nudge struct {
 	Actor string `json:"actor"`
 }

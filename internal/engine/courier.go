@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -128,31 +127,40 @@ func (c *Courier) carry(ctx context.Context, n ledger.News) error {
 }
 
 // revise tells an application's workflow to look again, and starts it when the
-// application is deployed and has none.
+// application is kept and has none.
 func (c *Courier) revise(ctx context.Context, n ledger.News) error {
-	app, err := c.Store.Application(ctx, n.Key)
+	kept, err := c.Store.Keeps(ctx, n.Key)
 	if err != nil {
 		return err
 	}
-	update := client.UpdateWorkflowOptions{
-		UpdateID:     "revision-" + strconv.FormatInt(n.Revision, 10) + "-" + strconv.FormatInt(n.ID, 10),
-		WorkflowID:   api.AppWorkflowID(n.Key.Account, n.Key.Lattice, n.Key.Name),
-		UpdateName:   api.UpdateRevise,
-		Args:         []any{api.AppRevision{Revision: n.Revision}},
-		WaitForStage: client.WorkflowUpdateStageCompleted,
+	if kept {
+		return c.Begin(ctx, n.Key, n.Revision)
 	}
-	if app.IsDeployed {
-		return c.startAndUpdate(ctx, n.Key, update)
-	}
-	_, err = c.Temporal.UpdateWorkflow(ctx, update)
+	_, err = c.Temporal.UpdateWorkflow(ctx, revision(n.Key, n.Revision))
 	var gone *serviceerror.NotFound
 	if errors.As(err, &gone) {
-		return nil // nothing is deployed, and nobody has to be told
+		return nil // nothing is kept, and nobody has to be told
 	}
 	return err
 }
 
-func (c *Courier) startAndUpdate(ctx context.Context, key ledger.AppKey, update client.UpdateWorkflowOptions) error {
+// revision is the update that says that what is deployed has changed.
+func revision(key ledger.AppKey, number int64) client.UpdateWorkflowOptions {
+	return client.UpdateWorkflowOptions{
+		WorkflowID:   api.AppWorkflowID(key.Account, key.Lattice, key.Name),
+		UpdateName:   api.UpdateRevise,
+		Args:         []any{api.AppRevision{Revision: number}},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+	}
+}
+
+// Begin makes sure that an application's workflow runs and knows of a revision,
+// and that its lattice is observed.
+func (c *Courier) Begin(ctx context.Context, key ledger.AppKey, number int64) error {
+	if err := c.Observe(ctx, key.Account, key.Lattice); err != nil {
+		return err
+	}
+	update := revision(key, number)
 	start := c.Temporal.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
 		ID: update.WorkflowID, TaskQueue: workflows.TaskQueue,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
@@ -171,4 +179,17 @@ func (c *Courier) startAndUpdate(ctx context.Context, key ledger.AppKey, update 
 		return err
 	}
 	return handle.Get(ctx, nil)
+}
+
+// Observe makes sure that a lattice's workflow runs.
+func (c *Courier) Observe(ctx context.Context, account, lattice string) error {
+	_, err := c.Temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: api.LatticeWorkflowID(account, lattice), TaskQueue: workflows.TaskQueue,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		TypedSearchAttributes:    workflows.LatticeAttributes(lattice),
+		StaticSummary:            "lattice " + lattice + ", observed",
+		StaticDetails: fmt.Sprintf("Lives while something is deployed in lattice `%s` of account `%s`.\n\n"+
+			"- **hosts:** `tidewait lattice show %[1]s`\n", lattice, account),
+	}, api.LatticeWorkflow, workflows.LatticeInput{Account: account, Lattice: lattice})
+	return err
 }

@@ -14,6 +14,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/ledger"
 	"tidewait/internal/store"
+	"tidewait/workflows"
 )
 
 // Sweep compares open missions with Temporal's executions. Somebody may have
@@ -27,8 +28,9 @@ type Sweep struct {
 	Every    time.Duration
 	// Freed is called when capacity may have been freed.
 	Freed func()
-	// Changed is called when the outbox of applications has got something.
-	Changed func()
+	// Courier begins what is to be kept and is not.
+	Courier *Courier
+	Watch   []string // lattices of the default account that are observed without need
 	Log     *slog.Logger
 }
 
@@ -75,44 +77,62 @@ func (s Sweep) missions(ctx context.Context) error {
 	return nil
 }
 
-// applications gives deployed applications whose workflow is gone a new one.
+// applications gives those that are kept a workflow when theirs is gone, and has
+// their lattices observed.
 func (s Sweep) applications(ctx context.Context) error {
-	deployed, err := s.Store.DeployedApplications(ctx)
-	if err != nil || len(deployed) == 0 {
-		return err
-	}
-	running, err := s.runningApplications(ctx)
+	kept, err := s.Store.ApplicationsToKeep(ctx, "", "")
 	if err != nil {
 		return err
 	}
-	for _, key := range deployed {
+	lattices := map[workflows.LatticeInput]bool{}
+	for _, name := range s.Watch {
+		lattices[workflows.LatticeInput{Account: ledger.DefaultAccount, Lattice: name}] = true
+	}
+	for _, key := range kept {
+		lattices[workflows.LatticeInput{Account: key.Account, Lattice: key.Lattice}] = true
+	}
+	if len(lattices) == 0 {
+		return nil
+	}
+	running, err := s.running(ctx)
+	if err != nil {
+		return err
+	}
+	for in := range lattices {
+		if !running[api.LatticeWorkflowID(in.Account, in.Lattice)] {
+			if err := s.Courier.Observe(ctx, in.Account, in.Lattice); err != nil {
+				return err
+			}
+		}
+	}
+	for _, key := range kept {
 		id := api.AppWorkflowID(key.Account, key.Lattice, key.Name)
 		if running[id] {
 			continue
 		}
-		// The list of running workflows is a little behind.
-		why, err := s.closed(ctx, id)
-		if err != nil || why == "" {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		s.Log.Warn("a deployed application had no workflow; it gets a new one", "application", key.String(), "why", why)
-		if err := s.Store.Renew(ctx, key); err != nil {
+		why, err := s.closed(ctx, id) // the list of those that run is a little behind
+		if err != nil {
 			return err
 		}
-		s.Changed()
+		if why == "" {
+			continue
+		}
+		s.Log.Warn("an application that is kept had no workflow; it gets a new one", "application", key.String(), "why", why)
+		if err := s.Courier.Begin(ctx, key, 0); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (s Sweep) runningApplications(ctx context.Context) (map[string]bool, error) {
+// running lists the workflows of applications and lattices that run.
+func (s Sweep) running(ctx context.Context) (map[string]bool, error) {
 	running := map[string]bool{}
 	var page []byte
 	for {
 		res, err := s.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-			Query: "WorkflowType = '" + api.AppWorkflow + "' AND ExecutionStatus = 'Running'", PageSize: 1000, NextPageToken: page,
+			Query:    "WorkflowType IN ('" + api.AppWorkflow + "', '" + api.LatticeWorkflow + "') AND ExecutionStatus = 'Running'",
+			PageSize: 1000, NextPageToken: page,
 		})
 		if err != nil {
 			return nil, err

@@ -54,12 +54,16 @@ type AppWait struct {
 	Since  time.Time `json:"since"`
 }
 
-// Kind and code of the wait of an application in a lattice nobody has seen a
-// host of.
+// Kinds of the waits of applications.
 const (
-	KindLattice       = "lattice"
-	CodeNeverObserved = "never_observed"
+	KindLattice    = "lattice"    // for a host that suits
+	KindBackoff    = "backoff"    // for the next try of what failed
+	KindDependency = "dependency" // for what somebody else has to make
 )
+
+// CodeNeverObserved is the code of the wait in a lattice nobody has seen a host
+// of.
+const CodeNeverObserved = "never_observed"
 
 // NeverObserved is the reason of that wait, in one sentence.
 func NeverObserved(lattice string) string {

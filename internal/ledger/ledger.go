@@ -117,7 +117,8 @@ type OpenWait struct {
 	WorkflowID string    `json:"workflowId"`
 	MissionID  int64     `json:"missionId"`
 	PhaseID    int64     `json:"phaseId,omitempty"` // 0: the mission itself waits
-	Kind       string    `json:"kind"`              // node or gateway
+	App        *AppKey   `json:"app,omitempty"`     // an application waits, and no mission
+	Kind       string    `json:"kind"`              // node, gateway or observer
 	Code       string    `json:"code"`
 	Reason     string    `json:"reason"`
 	Since      time.Time `json:"since"`

@@ -205,7 +205,7 @@ type encodedStatus struct {
 }
 
 func encodeStatus(status wadm.Status) (encodedStatus, error) {
-	raw, err := json.Marshal(status)
+	raw, err := wadm.Encode(status)
 	return encodedStatus{raw: raw, kind: string(status.Status.Type), message: status.Status.Message}, err
 }
 

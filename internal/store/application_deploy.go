@@ -13,6 +13,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/ledger"
 	"tidewait/internal/oam"
+	"tidewait/internal/scaler"
 	"tidewait/internal/wadm"
 )
 
@@ -224,19 +225,19 @@ WHERE i.account = $1 AND i.lattice = $2 AND i.component_id = ANY($3) ORDER BY i.
 	return err
 }
 
-// writeDeployed records what is deployed, that it waits, and the news of both.
+// writeDeployed records what is deployed, how it is at that moment, and the news
+// of both.
 func writeDeployed(ctx context.Context, tx pgx.Tx, key ledger.AppKey, v stagedVersion, actor string) (int64, error) {
-	reason := ledger.NeverObserved(key.Lattice)
-	since, err := noteLatticeWait(ctx, tx, key, v.applicationID, reason)
+	b := &pgx.Batch{}
+	first, err := firstStatus(ctx, tx, b, key, v)
 	if err != nil {
 		return 0, err
 	}
-	status, err := encodeStatus(wadm.AllWaiting(v.scalers, ledger.CodeNeverObserved, reason, since))
+	status, err := encodeStatus(first)
 	if err != nil {
 		return 0, err
 	}
 	var revision int64
-	b := &pgx.Batch{}
 	b.Queue(`
 UPDATE applications SET deployed_version = $2, revision = nextval('application_revisions'), deployed_by = $3,
     deployed_at = clock_timestamp(), status = $4, status_type = $5, status_message = $6 WHERE id = $1 RETURNING revision`,
@@ -248,9 +249,34 @@ UPDATE applications SET deployed_version = $2, revision = nextval('application_r
 	return revision, exec(ctx, tx, b)
 }
 
-// noteLatticeWait records the wait for the lattice's first host. Since is kept
-// from the first deploy.
-func noteLatticeWait(ctx context.Context, tx pgx.Tx, key ledger.AppKey, applicationID int64, reason string) (time.Time, error) {
+// firstStatus is how an application is until its lattice's observer has looked:
+// reconciling where there are hosts, and otherwise waiting for one.
+func firstStatus(ctx context.Context, tx pgx.Tx, b *pgx.Batch, key ledger.AppKey, v stagedVersion) (wadm.Status, error) {
+	var seen, alive bool
+	err := tx.QueryRow(ctx, `
+SELECT COALESCE(bool_or(observed_since IS NOT NULL), false), COALESCE(bool_or(hosts > 0), false)
+FROM lattices WHERE account = $1 AND lattice = $2`, key.Account, key.Lattice).Scan(&seen, &alive)
+	if err != nil {
+		return wadm.Status{}, err
+	}
+	if alive {
+		queueEndApplicationWait(b, v.applicationID, "answered", "")
+		return wadm.All(v.scalers, wadm.StatusInfo{Type: wadm.Reconciling, Message: "comparing with the lattice"}), nil
+	}
+	code, reason := ledger.CodeNeverObserved, ledger.NeverObserved(key.Lattice)
+	if seen {
+		code, reason = scaler.CodeNoLiveHosts, scaler.NoLiveHosts(key.Lattice)
+	}
+	since, err := noteLatticeWait(ctx, tx, key, v.applicationID, code, reason)
+	if err != nil {
+		return wadm.Status{}, err
+	}
+	return wadm.AllWaiting(v.scalers, code, reason, since), nil
+}
+
+// noteLatticeWait records the wait for a host. Since is kept from the deploy that
+// found none first.
+func noteLatticeWait(ctx context.Context, tx pgx.Tx, key ledger.AppKey, applicationID int64, code, reason string) (time.Time, error) {
 	var since time.Time
 	err := tx.QueryRow(ctx, `
 INSERT INTO open_waits AS o (workflow_id, application_id, kind, code, reason, since, checked_at)
@@ -259,7 +285,7 @@ ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.
     since = CASE WHEN o.kind = EXCLUDED.kind THEN o.since ELSE EXCLUDED.since END, kind = EXCLUDED.kind,
     checked_at = EXCLUDED.checked_at
 RETURNING since`,
-		api.AppWorkflowID(key.Account, key.Lattice, key.Name), applicationID, ledger.KindLattice, ledger.CodeNeverObserved, reason).
+		api.AppWorkflowID(key.Account, key.Lattice, key.Name), applicationID, ledger.KindLattice, code, reason).
 		Scan(&since)
 	return since.UTC(), err
 }

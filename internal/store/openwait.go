@@ -11,23 +11,32 @@ import (
 )
 
 // NoteWait records a wait that a workflow declares, or what changed of it. Since
-// is kept from the first time.
+// is kept from the first time. An application that is not stored any more is not
+// waited for by anybody.
 func (s *Store) NoteWait(ctx context.Context, w ledger.OpenWait) error {
-	var phase *int64
-	if w.PhaseID != 0 {
-		phase = &w.PhaseID
+	var mission, phase *int64
+	var app ledger.AppKey // of no application
+	switch {
+	case w.App != nil:
+		app = *w.App
+	case w.PhaseID != 0:
+		mission, phase = &w.MissionID, &w.PhaseID
+	default:
+		mission = &w.MissionID
 	}
 	var bound *time.Time
 	if !w.Bound.IsZero() {
 		bound = &w.Bound
 	}
 	_, err := s.pool.Exec(ctx, `
-INSERT INTO open_waits AS o (workflow_id, mission_id, phase_id, kind, code, reason, since, bound)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO open_waits AS o (workflow_id, mission_id, phase_id, application_id, kind, code, reason, since, bound)
+SELECT $1, $2, $3, a.id, $4, $5, $6, $7, $8
+FROM (SELECT 1) one LEFT JOIN applications a ON a.account = $9 AND a.lattice = $10 AND a.name = $11
+WHERE $2::bigint IS NOT NULL OR a.id IS NOT NULL
 ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason, bound = EXCLUDED.bound,
     since = CASE WHEN o.kind = EXCLUDED.kind THEN o.since ELSE EXCLUDED.since END, kind = EXCLUDED.kind,
     checked_at = clock_timestamp()`,
-		w.WorkflowID, w.MissionID, phase, w.Kind, w.Code, w.Reason, w.Since, bound)
+		w.WorkflowID, mission, phase, w.Kind, w.Code, w.Reason, w.Since, bound, app.Account, app.Lattice, app.Name)
 	if err != nil {
 		return fmt.Errorf("record the wait of %s: %w", w.WorkflowID, err)
 	}

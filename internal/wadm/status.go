@@ -93,7 +93,11 @@ func NotDeployed() Status { return NewStatus(StatusInfo{Type: Undeployed}, nil) 
 // AllWaiting is the status of an application none of whose scalers can begin:
 // all wait for the same reason.
 func AllWaiting(scalers []ScalerStatus, code, reason string, since time.Time) Status {
-	info := StatusInfo{Type: Waiting, Message: reason, Reason: code, Since: &since}
+	return All(scalers, StatusInfo{Type: Waiting, Message: reason, Reason: code, Since: &since})
+}
+
+// All is the status of an application all of whose scalers are the same.
+func All(scalers []ScalerStatus, info StatusInfo) Status {
 	rows := make([]ScalerStatus, len(scalers))
 	for i, s := range scalers {
 		s.Status = info

@@ -5,6 +5,7 @@
 package wadm
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 )
@@ -202,3 +203,15 @@ const (
 	ContentJSON       = "application/json"
 	ContentYAML       = "application/yaml"
 )
+
+// Encode writes a value as the protocol does: compact, and without escapes that
+// only HTML needs.
+func Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}

@@ -1,0 +1,326 @@
+package observatory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"tidewait/internal/lattice"
+	"tidewait/internal/ledger"
+	"tidewait/internal/oam"
+	"tidewait/internal/scaler"
+	"tidewait/internal/store"
+	"tidewait/internal/wadm"
+	"tidewait/workflows"
+)
+
+// observation is one lattice observed under one epoch.
+type observation struct {
+	*Observatory
+	in       workflows.LatticeInput
+	epoch    int64
+	observer *lattice.Observer
+	cancel   context.CancelCauseFunc
+	log      *slog.Logger
+	ticked   atomic.Int64 // when this process last ran, as Unix nanoseconds
+	links    keyed        // one command about links of one source at a time: hosts lose all but one
+
+	mu       sync.Mutex // guards the rest
+	apps     map[ledger.AppKey]*watched
+	restarts map[string]time.Time // of hosts, since the observation began
+	configs  map[string]time.Time // of changes of configurations
+}
+
+// errStale is the type of the error of work for another epoch. It is final: the
+// application looks again, at whoever observes the lattice now.
+const errStale = "StaleEpoch"
+
+// Assess compares an application with its lattice, records how it is, and says
+// what is to be done.
+func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (workflows.AssessResult, error) {
+	if !ob.fresh() {
+		return workflows.AssessResult{}, errFrozen
+	}
+	task, err := ob.Store.Task(ctx, in.Key)
+	if err != nil {
+		return workflows.AssessResult{}, err
+	}
+	plan, err := ob.input(ctx, in, task)
+	if err != nil {
+		return workflows.AssessResult{}, err
+	}
+	out := scaler.Plan(plan)
+	a := ob.assessment(in.Key, task, plan, out)
+	stale, err := ob.Store.Assess(ctx, a.Assessment)
+	if errors.Is(err, store.ErrSuperseded) {
+		ob.cancel(err)
+	}
+	if err != nil {
+		return workflows.AssessResult{}, err
+	}
+	if a.changed {
+		ob.Changed()
+	}
+	res := workflows.AssessResult{
+		Revision: task.Revision, Deployed: task.Version, IsDeployed: task.IsDeployed, Epoch: ob.epoch,
+		Backoff: out.Backoff, Status: a.line, Wait: a.Wait, Clean: a.Clean,
+	}
+	if stale { // what is deployed has changed while it was looked at
+		res.Retry = time.Millisecond
+		res.Clean = false
+		return res, nil
+	}
+	res.Batches = out.Batches
+	if !out.Retry.IsZero() {
+		res.Retry = max(time.Until(out.Retry), time.Millisecond)
+	}
+	ob.remember(in.Key, plan, out, a.Clean)
+	return res, nil
+}
+
+// input puts together what a plan depends on.
+func (ob *observation) input(ctx context.Context, in workflows.AssessInput, task store.Task) (scaler.Input, error) {
+	plan := scaler.Input{
+		App: in.Key.Name, Lattice: in.Key.Lattice, Owned: task.Owned, Pending: in.Pending, Now: time.Now().UTC(),
+	}
+	if task.IsDeployed {
+		var m oam.Manifest
+		if err := json.Unmarshal(task.Manifest, &m); err != nil {
+			return plan, temporal.NewNonRetryableApplicationError(
+				fmt.Sprintf("version %s of application %s is stored and cannot be read", task.Version, in.Key), "UnreadableManifest", err)
+		}
+		plan.Desired = scaler.List(m)
+		var status wadm.Status
+		if err := json.Unmarshal(task.Status, &status); err == nil {
+			plan.Previous = status.Scalers
+		}
+	}
+	if err := ob.spare(ctx, &plan, in.Key); err != nil {
+		return plan, err
+	}
+	plan.Backoff = ob.backoff(in, task, plan)
+	names := plan.Names()
+	if err := ob.observer.Want(ctx, in.Key.Name, names); err != nil {
+		return plan, err
+	}
+	plan.State = ob.observer.State(names)
+	return plan, nil
+}
+
+// spare finds what others use, where something would be cleaned up.
+func (ob *observation) spare(ctx context.Context, plan *scaler.Input, key ledger.AppKey) error {
+	uses := scaler.Uses(plan.Desired)
+	all := uses.And(plan.Owned)
+	if len(all.Configs) == len(uses.Configs) && len(all.Links) == len(uses.Links) {
+		return nil
+	}
+	manifests, err := ob.Store.OtherManifests(ctx, key)
+	if err != nil {
+		return err
+	}
+	for _, raw := range manifests {
+		var m oam.Manifest
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return fmt.Errorf("read what else is deployed in lattice %s: %w", key.Lattice, err)
+		}
+		plan.Others = plan.Others.And(scaler.Uses(scaler.List(m)))
+	}
+	return nil
+}
+
+// backoff counts what failed and forgets what deserves a new chance: all of it
+// when something else is deployed or a person asks, what failed on a host that
+// has started since, and what needs a configuration that has changed since.
+func (ob *observation) backoff(in workflows.AssessInput, task store.Task, plan scaler.Input) scaler.Backoff {
+	b := in.Backoff
+	if in.Nudged || in.Revision != task.Revision {
+		b = nil
+	}
+	for _, r := range in.Results {
+		switch {
+		case r.OK:
+			b = b.Without(func(f scaler.Failure) bool { return f.Key == r.Key })
+		case in.Revision == task.Revision:
+			b = b.Failed(r.Key, r.Code, r.Message, plan.Now, rand.Float64()) //nolint:gosec // a jitter is no secret
+		}
+	}
+	needs := map[string][]string{}
+	for _, s := range plan.Desired {
+		for _, c := range s.Needs {
+			needs[s.ID] = append(needs[s.ID], c.Name)
+		}
+	}
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	return b.Without(func(f scaler.Failure) bool {
+		if ob.restarts[f.Host].After(f.Since) && f.Host != "" {
+			return true
+		}
+		for _, name := range needs[f.Subject] {
+			if ob.configs[name].After(f.Since) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// assessed is what is recorded of a look.
+type assessed struct {
+	store.Assessment
+	line    string // the status in one line
+	changed bool
+}
+
+func (ob *observation) assessment(key ledger.AppKey, task store.Task, plan scaler.Input, out scaler.Outcome) assessed {
+	status := out.Status()
+	if !task.IsDeployed && len(out.Troubles) == 0 {
+		status = wadm.NotDeployed()
+		status.Status.Message = "the application is not deployed"
+	}
+	if !task.Observed && ob.hosts() == 0 && task.IsDeployed {
+		neverObserved(&status, plan)
+	}
+	a := assessed{Assessment: store.Assessment{
+		Key: key, Epoch: ob.epoch, Revision: task.Revision, Owned: out.Owned,
+		Clean: !task.IsDeployed && out.Settled && out.Owned.Empty() && len(plan.Pending) == 0,
+	}}
+	a.Status, _ = wadm.Encode(status) // of plain values
+	a.changed = string(a.Status) != string(task.Status)
+	a.line = string(status.Status.Type)
+	if status.Status.Message != "" {
+		a.line += ": " + status.Status.Message
+	}
+	a.Wait = waitOf(status.Status)
+	return a
+}
+
+// neverObserved says of a lattice nobody has seen a host of that this is so.
+func neverObserved(status *wadm.Status, plan scaler.Input) {
+	reason := ledger.NeverObserved(plan.Lattice)
+	since := plan.Now
+	for _, was := range plan.Previous {
+		if was.Status.Reason == ledger.CodeNeverObserved && was.Status.Since != nil {
+			since = *was.Status.Since
+		}
+	}
+	*status = wadm.AllWaiting(status.Scalers, ledger.CodeNeverObserved, reason, since)
+}
+
+// kinds of waits, by the codes of statuses.
+var kinds = map[string]string{
+	ledger.CodeNeverObserved:     ledger.KindLattice,
+	scaler.CodeNoLiveHosts:       ledger.KindLattice,
+	scaler.CodeNoEligibleHost:    ledger.KindLattice,
+	scaler.CodeCommandFailed:     ledger.KindBackoff,
+	scaler.CodeCommandRefused:    ledger.KindBackoff,
+	scaler.CodeCommandTimedOut:   ledger.KindBackoff,
+	"config_missing":             ledger.KindDependency,
+	"secret_missing":             ledger.KindDependency,
+	"shared_application_missing": ledger.KindDependency,
+}
+
+// waitOf is the wait that a status tells of, if it does.
+func waitOf(info wadm.StatusInfo) *ledger.AppWait {
+	kind, waits := kinds[info.Reason]
+	if !waits || info.Since == nil {
+		return nil
+	}
+	return &ledger.AppWait{Kind: kind, Code: info.Reason, Reason: info.Message, Since: *info.Since}
+}
+
+// Command tells one host what an application needs of it, one command after the
+// other, and returns what became of each. After one that failed the rest is
+// left: they may depend on it, and the next look asks for them again.
+func (ob *observation) Command(ctx context.Context, in workflows.CommandsInput) ([]workflows.CommandResult, error) {
+	if in.Epoch != ob.epoch {
+		return nil, ob.stale("the look that asked for the commands was at an earlier observation")
+	}
+	if err := ob.Store.HoldsLattice(ctx, ob.in.Account, ob.in.Lattice, ob.epoch); err != nil {
+		if errors.Is(err, store.ErrSuperseded) {
+			ob.cancel(err)
+			return nil, ob.stale(err.Error())
+		}
+		return nil, err
+	}
+	ctx, stop := keepAlive(ctx)
+	defer stop()
+	var results []workflows.CommandResult
+	for _, c := range in.Batch.Commands {
+		if !ob.fresh() {
+			return results, ob.stale(errFrozen.Error())
+		}
+		r := ob.execute(ctx, c)
+		if ctx.Err() != nil {
+			return results, ctx.Err()
+		}
+		results = append(results, workflows.CommandResult{Key: c.Key, OK: r.OK, Code: r.Code, Message: r.Message})
+		if !r.OK {
+			break
+		}
+	}
+	return results, nil
+}
+
+func (ob *observation) execute(ctx context.Context, c scaler.Command) lattice.Result {
+	if c.Link != nil {
+		defer ob.links.lock(c.Link.Source)()
+	}
+	return ob.observer.Execute(ctx, c)
+}
+
+func (ob *observation) stale(why string) error {
+	return temporal.NewApplicationErrorWithOptions(why, errStale, temporal.ApplicationErrorOptions{
+		NonRetryable: true, Category: temporal.ApplicationErrorCategoryBenign,
+	})
+}
+
+// keepAlive sends heartbeats until stop is called, so that the loss of the
+// process is noticed before the commands would be over.
+func keepAlive(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		tick := time.NewTicker(beatEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				activity.RecordHeartbeat(ctx)
+			}
+		}
+	}()
+	return ctx, cancel
+}
+
+// keyed is a mutex for each of many keys. Keys are never forgotten: there are as
+// many as sources of links in a lattice.
+type keyed struct {
+	mu    sync.Mutex
+	locks map[string]*sync.Mutex
+}
+
+func (k *keyed) lock(key string) (unlock func()) {
+	k.mu.Lock()
+	if k.locks == nil {
+		k.locks = map[string]*sync.Mutex{}
+	}
+	l := k.locks[key]
+	if l == nil {
+		l = &sync.Mutex{}
+		k.locks[key] = l
+	}
+	k.mu.Unlock()
+	l.Lock()
+	return l.Unlock
+}

@@ -1,0 +1,159 @@
+package observatory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"golang.org/x/sync/errgroup"
+
+	"tidewait/internal/api"
+	"tidewait/internal/lattice"
+	"tidewait/internal/ledger"
+	"tidewait/internal/scaler"
+)
+
+// watched is what the latest look at an application found, so that what changes
+// in the lattice wakes its workflow only when that makes a difference.
+type watched struct {
+	input scaler.Input
+	out   scaler.Outcome
+	ids   []string         // of its components and providers
+	uses  scaler.Resources // and what it has made
+}
+
+const wakeAtOnce = 16
+
+// remember keeps what a look found.
+func (ob *observation) remember(key ledger.AppKey, in scaler.Input, out scaler.Outcome, clean bool) {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	if clean {
+		delete(ob.apps, key)
+		return
+	}
+	in.Previous, in.Backoff = out.Rows, out.Backoff
+	in.Owned = out.Owned
+	for _, b := range out.Batches { // they are under way from now on
+		in.Pending = append(in.Pending[:len(in.Pending):len(in.Pending)], b.Commands...)
+	}
+	w := &watched{input: in, out: out, uses: scaler.Uses(in.Desired).And(in.Owned)}
+	for _, s := range in.Desired {
+		if s.Workload != nil {
+			w.ids = append(w.ids, s.Workload.ID)
+		}
+	}
+	ob.apps[key] = w
+}
+
+// changed is told by the observer what is different in the lattice.
+func (ob *observation) changed(c lattice.Change) {
+	now := time.Now()
+	ob.mu.Lock()
+	if ob.restarts == nil {
+		ob.restarts, ob.configs = map[string]time.Time{}, map[string]time.Time{}
+	}
+	for _, h := range c.Started {
+		ob.restarts[h] = now
+	}
+	for _, name := range c.Configs {
+		ob.configs[name] = now
+	}
+	var concerned []ledger.AppKey
+	for key, w := range ob.apps {
+		if c.Concerns(key.Name, w.ids, w.uses) && w.differs(ob.observer, now) {
+			concerned = append(concerned, key)
+		}
+	}
+	var strangers []ledger.AppKey
+	for _, name := range c.Apps {
+		key := ledger.AppKey{Account: ob.in.Account, Lattice: ob.in.Lattice, Name: name}
+		if ob.apps[key] == nil {
+			strangers = append(strangers, key)
+		}
+	}
+	ob.mu.Unlock()
+	ob.cleanUp(strangers)
+	if len(c.Hosts) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+		if _, err := ob.note(ctx); err != nil {
+			ob.log.Warn("cannot record how the lattice is", "error", err)
+		}
+		cancel()
+	}
+	ob.wake(concerned)
+}
+
+// cleanUp has what is left of applications cleaned up that are known and not
+// deployed: a host that was away while they were undeployed comes back with it.
+// Of what nobody knows here nothing is touched.
+func (ob *observation) cleanUp(keys []ledger.AppKey) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+	defer cancel()
+	for _, key := range keys {
+		found, err := ob.Store.LeftOver(ctx, key)
+		switch {
+		case err != nil:
+			ob.log.Warn("cannot have an application cleaned up", "application", key.String(), "error", err)
+		case found:
+			ob.log.Info("something is left of an application that is not deployed", "application", key.String())
+			ob.Changed()
+		}
+	}
+}
+
+// differs reports whether a look now would find anything else than the latest
+// one did.
+func (w *watched) differs(o *lattice.Observer, now time.Time) bool {
+	in := w.input
+	in.State, in.Now = o.State(in.Names()), now
+	out := scaler.Plan(in)
+	if len(out.Batches) > 0 || out.Settled != w.out.Settled || len(out.Rows) != len(w.out.Rows) {
+		return true
+	}
+	for i, row := range out.Rows {
+		was := w.out.Rows[i].Status
+		if row.Status.Type != was.Type || row.Status.Message != was.Message || row.Status.Reason != was.Reason {
+			return true
+		}
+	}
+	return false
+}
+
+// wakeAll wakes everything that is to be kept in the lattice: what happened
+// while nobody looked is not known.
+func (ob *observation) wakeAll(ctx context.Context) {
+	for {
+		keys, err := ob.Store.ApplicationsToKeep(ctx, ob.in.Account, ob.in.Lattice)
+		if err == nil {
+			ob.wake(keys)
+			return
+		}
+		ob.log.Warn("cannot list what is to be kept in the lattice; it is tried again", "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// wake tells workflows to look. One that is gone is started by the sweep.
+func (ob *observation) wake(keys []ledger.AppKey) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var g errgroup.Group
+	g.SetLimit(wakeAtOnce)
+	for _, key := range keys {
+		g.Go(func() error {
+			err := ob.Temporal.SignalWorkflow(ctx, api.AppWorkflowID(key.Account, key.Lattice, key.Name), "", api.SignalWake, nil)
+			var gone *serviceerror.NotFound
+			if err != nil && !errors.As(err, &gone) {
+				ob.log.Warn("cannot wake an application", "application", key.String(), "error", err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // none returns an error
+}
