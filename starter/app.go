@@ -31,7 +31,7 @@ them makes it the one that is kept running in a lattice.`,
 	cmd.AddCommand(
 		appValidateCommand(c), appPutCommand(c), appDeployCommand(c),
 		appListCommand(c), appGetCommand(c), appStatusCommand(c), appHistoryCommand(c),
-		appUndeployCommand(c), appDeleteCommand(c), appImportCommand(c),
+		appUndeployCommand(c), appDeleteCommand(c), appNudgeCommand(c), appImportCommand(c),
 	)
 	return cmd
 }

@@ -45,7 +45,7 @@ node could ever run it; 4 the wait ran out; 5 a service does not answer;
 	flags.String("nats.url", "", "URL of NATS")
 	mustComplete(root, "output", formats)
 
-	root.AddCommand(devCommand(c), demoCommand(c), setupCommand(c), missionCommand(c), phaseCommand(c), nodeCommand(c), appCommand(c), waitsCommand(c))
+	root.AddCommand(devCommand(c), demoCommand(c), setupCommand(c), missionCommand(c), phaseCommand(c), nodeCommand(c), latticeCommand(c), appCommand(c), waitsCommand(c))
 	return group(root)
 }
 

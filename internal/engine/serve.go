@@ -109,6 +109,9 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 			now, err := s.Store.GatewayHeartbeat(ctx, h)
 			return api.GatewayReply{Now: now}, err
 		}),
+		api.SubjectLatticeList: natsrpc.With(func(ctx context.Context, _ api.ListRequest) (any, error) {
+			return s.Store.Lattices(ctx)
+		}),
 		api.SubjectAppImport: natsrpc.With(s.importApplication),
 	}
 }

@@ -138,6 +138,7 @@ func (ob *observation) run(ctx context.Context) error {
 	}
 	defer w.Stop()
 	go ob.wakeAll(ctx)
+	go ob.serve(ctx)
 
 	need := time.NewTicker(needEvery)
 	defer need.Stop()

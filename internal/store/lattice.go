@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -285,34 +284,30 @@ ON CONFLICT (workflow_id) DO UPDATE SET kind = EXCLUDED.kind, code = EXCLUDED.co
 	return nil
 }
 
-// LatticeState is who observes a lattice, and what has been seen of it.
-type LatticeState struct {
-	Account, Lattice string
-	Observer         string
-	Epoch            int64
-	TakenAt          time.Time
-	ObservedSince    *time.Time // nil: no host, ever
-	Hosts            int        // alive, as of CheckedAt
-	CheckedAt        *time.Time
-	Applications     int // deployed
-}
-
 // Lattices lists the lattices that are or were observed.
-func (s *Store) Lattices(ctx context.Context) ([]LatticeState, error) {
+func (s *Store) Lattices(ctx context.Context) (api.LatticeList, error) {
+	list := api.LatticeList{Lattices: []api.Lattice{}}
 	rows, err := s.pool.Query(ctx, `
 SELECT l.account, l.lattice, l.observer, l.epoch, l.taken_at, l.observed_since, l.hosts, l.checked_at,
     (SELECT count(*) FROM applications a WHERE a.account = l.account AND a.lattice = l.lattice AND a.deployed_version IS NOT NULL)
 FROM lattices l ORDER BY l.account, l.lattice LIMIT $1`, MaxList)
-	if err != nil {
-		return nil, fmt.Errorf("list lattices: %w", err)
+	if err == nil {
+		var l api.Lattice
+		columns := []any{
+			&l.Account, &l.Lattice, &l.Observer, &l.Epoch, &l.TakenAt, &l.ObservedSince, &l.Hosts, &l.CheckedAt, &l.Applications,
+		}
+		_, err = pgx.ForEachRow(rows, columns, func() error {
+			l.TakenAt, l.ObservedSince, l.CheckedAt = l.TakenAt.UTC(), utc(l.ObservedSince), utc(l.CheckedAt)
+			list.Lattices = append(list.Lattices, l)
+			l.ObservedSince, l.CheckedAt = nil, nil
+			return nil
+		})
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[LatticeState])
-	if err != nil {
-		return nil, fmt.Errorf("list lattices: %w", err)
+	if err == nil {
+		list.Now, err = s.Now(ctx)
 	}
-	for i := range list {
-		list[i].TakenAt = list[i].TakenAt.UTC()
-		list[i].ObservedSince, list[i].CheckedAt = utc(list[i].ObservedSince), utc(list[i].CheckedAt)
+	if err != nil {
+		return list, fmt.Errorf("list lattices: %w", err)
 	}
 	return list, nil
 }
