@@ -90,13 +90,18 @@ func (p *planner) rows(failures Backoff) (rows []wadm.ScalerStatus, troubles []w
 	return rows, troubles
 }
 
+// NoLiveHosts is the sentence of CodeNoLiveHosts.
+func NoLiveHosts(lattice string) string {
+	return fmt.Sprintf("no host of lattice %s is alive; nothing is started until one appears", lattice)
+}
+
 func (p *planner) status(r report, failures Backoff) wadm.StatusInfo {
 	work := r.work()
 	switch {
 	case len(p.hosts) == 0:
 		return wadm.StatusInfo{
 			Type: wadm.Waiting, Reason: CodeNoLiveHosts,
-			Message: fmt.Sprintf("no host of lattice %s is alive; nothing is started until one appears", p.Lattice),
+			Message: NoLiveHosts(p.Lattice),
 		}
 	case len(failures)+len(r.faults) > 0:
 		return p.failed(failures, append(r.faults, r.waiting...))
