@@ -24,12 +24,17 @@ func demoCommand(c *cli) *cobra.Command {
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run missions for real on a stack of their own, and show one waiting",
+		Short: "Run missions and an application on a stack of their own, and show them waiting",
 		Long: `Start the whole stack in a directory of its own and run two missions in real
 virtual machines on one node that has room for one of them at a time. The second
 phase of "survey" finds the node full because the phase of "big" really runs
 there; it is shown waiting, is placed when the node is freed, and its results
-are commits. The demo fails where QEMU is missing; nothing stands in for it.`,
+are commits. The demo fails where QEMU is missing; nothing stands in for it.
+
+Then an application is deployed into a lattice without hosts, where it waits;
+simulated hosts join, and it is deployed; a version with a missing image fails in
+the registry's words and is tried again ever more rarely; the version before is
+deployed again.`,
 		Example: "  tidewait demo\n  tidewait demo --keep",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,6 +80,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 		}
 	}()
 	if err := d.missions(ctx); err != nil {
+		return err
+	}
+	if err := d.applications(ctx); err != nil {
 		return err
 	}
 	d.say("done in %s", time.Since(d.began).Round(time.Second))
