@@ -72,6 +72,10 @@ bench: deps build ## Measure speed and memory, and print a table
 	go test -run '^$$' -bench . -benchmem ./internal/...
 	go run ./bench
 
+.PHONY: e2e-wasmcloud
+e2e-wasmcloud: deps build ## Deploy an application onto a real wasmCloud host; see docs/real-host.md
+	build/e2e-wasmcloud
+
 .PHONY: record-histories
 record-histories: deps build ## Record the workflow histories that replay tests read
 	TIDEWAIT_RECORD_HISTORIES=1 go test -count=1 -timeout $(TEST_TIMEOUT) -run '^TestRecordHistories$$' ./workflows/...
