@@ -39,7 +39,7 @@ func withObserver(ctx workflow.Context, in LatticeInput) workflow.Context {
 		TaskQueue:           ObserveQueue,
 		Summary:             "observe lattice " + in.Lattice,
 		StartToCloseTimeout: 7 * 24 * time.Hour,
-		HeartbeatTimeout:    8 * time.Second,
+		HeartbeatTimeout:    7 * time.Second,
 		WaitForCancellation: true,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: observeAgain, BackoffCoefficient: 1, MaximumInterval: observeAgain},
 	})

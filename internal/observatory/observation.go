@@ -32,6 +32,7 @@ type observation struct {
 	cancel   context.CancelCauseFunc
 	log      *slog.Logger
 	ticked   atomic.Int64 // when this process last ran, as Unix nanoseconds
+	changes  atomic.Int64 // of the lattice that were told
 	links    keyed        // one command about links of one source at a time: hosts lose all but one
 
 	mu       sync.Mutex // guards the rest
@@ -54,6 +55,7 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	if err != nil {
 		return workflows.AssessResult{}, err
 	}
+	before := ob.changes.Load()
 	plan, err := ob.input(ctx, in, task)
 	if err != nil {
 		return workflows.AssessResult{}, err
@@ -83,7 +85,9 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	if !out.Retry.IsZero() {
 		res.Retry = max(time.Until(out.Retry), time.Millisecond)
 	}
-	ob.remember(in.Key, plan, out, a.Clean)
+	if !ob.remember(in.Key, plan, out, a.Clean, before) {
+		res.Retry, res.Clean = time.Millisecond, false
+	}
 	return res, nil
 }
 
@@ -109,11 +113,12 @@ func (ob *observation) input(ctx context.Context, in workflows.AssessInput, task
 	}
 	plan.Backoff = ob.backoff(in, task, plan)
 	names := plan.Names()
-	if err := ob.observer.Want(ctx, in.Key.Name, names); err != nil {
-		return plan, err
-	}
+	err := ob.observer.Want(ctx, in.Key.Name, names)
 	plan.State = ob.observer.State(names)
-	return plan, nil
+	if len(plan.State.Hosts) == 0 { // nobody to ask, and nothing to be told anybody
+		return plan, nil
+	}
+	return plan, err
 }
 
 // spare finds what others use, where something would be cleaned up.

@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 
 	"tidewait/internal/lattice"
@@ -49,7 +50,7 @@ type Observatory struct {
 // Times of an observation.
 const (
 	beatEvery  = 2 * time.Second // heartbeats to Temporal
-	frozenFor  = 6 * time.Second // without running, after which an observation is given up: less than its heartbeat timeout
+	frozenFor  = 5 * time.Second // without running, after which an observation is given up: less than its heartbeat timeout
 	syncTime   = 15 * time.Second
 	needEvery  = 15 * time.Second // looks whether the lattice is needed
 	stopWithin = 5 * time.Second
@@ -147,6 +148,8 @@ func (ob *observation) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-activity.GetWorkerStopChannel(ctx):
+			return errStopping
 		case err := <-ended:
 			ended <- nil
 			return fmt.Errorf("the observer of lattice %s ended: %w", ob.in.Lattice, err)
@@ -197,6 +200,11 @@ func (ob *observation) awaitSync(ctx context.Context, beat *time.Ticker) error {
 // errFrozen ends an observation whose process did not run: another one may have
 // the lattice by now.
 var errFrozen = errors.New("this process has not run for too long to still be sure of the lattice")
+
+// errStopping gives a lattice to another engine at once.
+var errStopping = temporal.NewApplicationErrorWithOptions("this engine stops", "Stopping", temporal.ApplicationErrorOptions{
+	NextRetryDelay: 10 * time.Millisecond, Category: temporal.ApplicationErrorCategoryBenign,
+})
 
 // tick tells Temporal that the observation goes on, if it did go on.
 func (ob *observation) tick(ctx context.Context) error {

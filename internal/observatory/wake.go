@@ -25,13 +25,15 @@ type watched struct {
 
 const wakeAtOnce = 16
 
-// remember keeps what a look found.
-func (ob *observation) remember(key ledger.AppKey, in scaler.Input, out scaler.Outcome, clean bool) {
+// remember keeps what a look found. It reports whether that still holds: what
+// has changed in the lattice since the look began, at which so many changes had
+// been told, could not wake anybody for it.
+func (ob *observation) remember(key ledger.AppKey, in scaler.Input, out scaler.Outcome, clean bool, before int64) (holds bool) {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
 	if clean {
 		delete(ob.apps, key)
-		return
+		return true
 	}
 	in.Previous, in.Backoff = out.Rows, out.Backoff
 	in.Owned = out.Owned
@@ -45,12 +47,14 @@ func (ob *observation) remember(key ledger.AppKey, in scaler.Input, out scaler.O
 		}
 	}
 	ob.apps[key] = w
+	return ob.changes.Load() == before || !w.differs(ob.observer, time.Now())
 }
 
 // changed is told by the observer what is different in the lattice.
 func (ob *observation) changed(c lattice.Change) {
 	now := time.Now()
 	ob.mu.Lock()
+	ob.changes.Add(1)
 	if ob.restarts == nil {
 		ob.restarts, ob.configs = map[string]time.Time{}, map[string]time.Time{}
 	}
