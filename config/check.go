@@ -142,6 +142,9 @@ func (c *checker) wadm() {
 	c.want(subjectPattern.MatchString(strings.Trim(w.APIPrefix, " .")),
 		"tokens of a NATS subject separated by dots, such as wadm.api", "wadm.api_prefix")
 	c.want(tokenPattern.MatchString(w.Lattice), "one token of a NATS subject, such as default", "wadm.lattice")
+	for _, url := range w.URLs {
+		c.want(isServerList(url), "pairs of a lattice and a URL such as {default: \"nats://host:4222\"}", "wadm.urls")
+	}
 	odd := slices.ContainsFunc(w.Watch, func(name string) bool { return !tokenPattern.MatchString(name) })
 	c.want(!odd, "tokens of a NATS subject, such as [default]", "wadm.watch")
 	c.atLeast("wadm.concurrency", int64(w.Concurrency), 1)

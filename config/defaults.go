@@ -43,7 +43,7 @@ func Defaults() Settings {
 			Roots:     []string{},
 			GitConfig: []string{},
 		},
-		Wadm: Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64, Watch: []string{}},
+		Wadm: Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64, Watch: []string{}, URLs: map[string]string{}, Credentials: map[string]string{}},
 		Dev:  Dev{Nodes: 1},
 	}
 }

@@ -57,7 +57,7 @@ func TestDefaults(t *testing.T) {
 			ResultFiles: 20000, ResultBytes: 1073741824, RunUser: "nobody", ProbeTimeout: time.Minute,
 		},
 		Gateway: config.Gateway{Protocols: []string{"https", "ssh"}, Roots: []string{}, GitConfig: []string{}},
-		Wadm:    config.Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64, Watch: []string{}},
+		Wadm:    config.Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64, Watch: []string{}, URLs: map[string]string{}, Credentials: map[string]string{}},
 		Dev:     config.Dev{Nodes: 1},
 	}, load(t, config.Options{}))
 }
@@ -96,7 +96,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		"node.start_limit", "node.kernel", "node.modules", "node.guest_image", "node.qemu", "node.accel",
 		"node.boot_timeout", "node.step_timeout", "node.kill_grace", "node.result_files", "node.result_bytes",
 		"node.run_user", "node.probe_timeout",
-		"wadm.api_prefix", "wadm.multitenant", "wadm.lattice", "wadm.protect_shared", "wadm.concurrency", "wadm.watch",
+		"wadm.api_prefix", "wadm.multitenant", "wadm.lattice", "wadm.protect_shared", "wadm.concurrency", "wadm.watch", "wadm.urls", "wadm.credentials",
 		"gateway.id", "gateway.protocols", "gateway.roots", "gateway.git_config",
 		"dev.temporal_cli", "dev.postgres_bin", "dev.nodes", "dev.simulated_hosts",
 	}, documented)
@@ -238,4 +238,26 @@ func TestABoundFlagNeedsAKey(t *testing.T) {
 func TestEffectiveMaxWait(t *testing.T) {
 	require.Equal(t, 2*time.Hour, config.Fleet{Turn: time.Hour}.EffectiveMaxWait())
 	require.Equal(t, time.Minute, config.Fleet{Turn: time.Hour, MaxWait: time.Minute}.EffectiveMaxWait())
+}
+
+func TestLatticesWithConnectionsOfTheirOwn(t *testing.T) {
+	inEmptyDir(t)
+	s := load(t, config.Options{Env: []string{
+		"TIDEWAIT_NATS_URL=nats://main:4222", "TIDEWAIT_NATS_CREDENTIALS=main.creds",
+		"TIDEWAIT_WADM_URLS=edge=nats://edge:4222,ACME/prod=tls://acme:4222?x=y", "TIDEWAIT_WADM_CREDENTIALS=prod=prod.creds",
+	}})
+	for _, c := range []struct {
+		account, lattice string
+		want             config.NATS
+		own              bool
+	}{
+		{"default", "default", config.NATS{URL: "nats://main:4222", Credentials: "main.creds"}, false},
+		{"default", "edge", config.NATS{URL: "nats://edge:4222", Credentials: "main.creds"}, true},
+		{"default", "prod", config.NATS{URL: "nats://main:4222", Credentials: "prod.creds"}, true},
+		{"ACME", "prod", config.NATS{URL: "tls://acme:4222?x=y", Credentials: "prod.creds"}, true},
+	} {
+		n, own := s.LatticeNATS(c.account, c.lattice)
+		require.Equal(t, c.want, n, c.account+"/"+c.lattice)
+		require.Equal(t, c.own, own)
+	}
 }

@@ -106,6 +106,26 @@ type Wadm struct {
 	ProtectShared bool     `mapstructure:"protect_shared"` // refuse to undeploy or delete what deployed applications refer to
 	Concurrency   int      `mapstructure:"concurrency"`    // requests one engine works on at a time
 	Watch         []string `mapstructure:"watch"`          // lattices that are observed even when nothing is deployed there
+	// Lattices whose hosts are on another NATS, or in another account of it, by
+	// LATTICE or ACCOUNT/LATTICE. Where only one of the two is given for a
+	// lattice, the other is that of NATS.
+	URLs        map[string]string `mapstructure:"urls"`
+	Credentials map[string]string `mapstructure:"credentials"` // paths of .creds files
+}
+
+// LatticeNATS returns how the hosts of a lattice are reached, and whether that
+// is a connection of its own.
+func (s Settings) LatticeNATS(account, lattice string) (n NATS, own bool) {
+	n = s.NATS
+	for _, key := range []string{lattice, account + "/" + lattice} {
+		if url, ok := s.Wadm.URLs[key]; ok {
+			n.URL, own = url, true
+		}
+		if path, ok := s.Wadm.Credentials[key]; ok {
+			n.Credentials, own = path, true
+		}
+	}
+	return n, own
 }
 
 // Dev configures the stack of `tidewait dev`.

@@ -6,11 +6,13 @@ import (
 	"os"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 	"golang.org/x/sync/errgroup"
 
 	"tidewait/activities"
+	"tidewait/config"
 	"tidewait/internal/api"
 	"tidewait/internal/engine"
 	"tidewait/internal/observatory"
@@ -45,7 +47,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	courier := engine.NewCourier(db, publisher, svc.temporal, svc.log)
 	applications := wadmapi.Server{Store: db, NATS: svc.nats, Settings: s.Wadm, Changed: courier.Kick, Log: svc.log}
 	lattices := &observatory.Observatory{
-		Store: db, Temporal: svc.temporal, NATS: svc.nats, Engine: engineID(), Watch: s.Wadm.Watch, Changed: courier.Kick, Log: svc.log,
+		Store: db, Temporal: svc.temporal, NATS: svc.nats, Connect: svc.hosts, Engine: engineID(), Watch: s.Wadm.Watch, Changed: courier.Kick, Log: svc.log,
 	}
 	sweep := engine.Sweep{
 		Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Courier: courier, Watch: s.Wadm.Watch, Log: svc.log,
@@ -84,6 +86,16 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	g.Go(func() error { return applications.Serve(ctx, up) })
 	g.Go(func() error { return readyWhen(ctx, serving, cap(serving), ready) })
 	return g.Wait()
+}
+
+// hosts returns the connection to the hosts of a lattice.
+func (s *services) hosts(in workflows.LatticeInput) (*nats.Conn, bool, error) {
+	n, own := s.settings.LatticeNATS(in.Account, in.Lattice)
+	if !own {
+		return s.nats, false, nil
+	}
+	nc, err := config.ConnectNATS(n, "tidewait-worker, lattice "+in.Lattice, s.log)
+	return nc, true, err
 }
 
 // observedAtOnce is how many lattices one engine observes.

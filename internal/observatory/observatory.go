@@ -38,10 +38,14 @@ type Observatory struct {
 	Store    *store.Store
 	Temporal client.Client
 	NATS     *nats.Conn
-	Engine   string   // who this is, for people
-	Watch    []string // lattices of the default account that are observed without need
-	Changed  func()   // called when the outbox of applications has got something
-	Log      *slog.Logger
+	// Connect returns the connection to the hosts of a lattice, and whether it is
+	// one of its own, in their NATS account: it is closed when the lattice is not
+	// observed any more.
+	Connect func(in workflows.LatticeInput) (nc *nats.Conn, own bool, err error)
+	Engine  string   // who this is, for people
+	Watch   []string // lattices of the default account that are observed without need
+	Changed func()   // called when the outbox of applications has got something
+	Log     *slog.Logger
 
 	mu      sync.Mutex
 	running map[workflows.LatticeInput]*observation
@@ -103,19 +107,31 @@ func (o *Observatory) forget(in workflows.LatticeInput, ob *observation) {
 	}
 }
 
-// Client returns the client of a lattice's control interface.
-func (o *Observatory) controlClient(in workflows.LatticeInput) lattice.Client {
-	c := lattice.Client{Conn: o.NATS, Lattice: in.Lattice}
+// control returns the client of a lattice's control interface, and what ends it.
+func (o *Observatory) control(in workflows.LatticeInput) (lattice.Client, func(), error) {
+	nc, own, err := o.Connect(in)
+	if err != nil {
+		return lattice.Client{}, nil, fmt.Errorf("connect to the hosts of lattice %s: %w", in.Lattice, err)
+	}
+	if own {
+		return lattice.Client{Conn: nc, Lattice: in.Lattice}, nc.Close, nil
+	}
+	c := lattice.Client{Conn: nc, Lattice: in.Lattice}
 	if in.Account != ledger.DefaultAccount {
 		c.Account = in.Account
 	}
-	return c
+	return c, func() {}, nil
 }
 
 // run observes until ctx ends. The queue of the lattice is served from the first
 // complete look at it on, so that nothing is decided on less.
 func (ob *observation) run(ctx context.Context) error {
-	ob.observer = lattice.NewObserver(ob.controlClient(ob.in), lattice.Settings{}, ob.log, ob.changed)
+	control, disconnect, err := ob.control(ob.in)
+	if err != nil {
+		return err
+	}
+	defer disconnect()
+	ob.observer = lattice.NewObserver(control, lattice.Settings{}, ob.log, ob.changed)
 	ob.ticked.Store(time.Now().UnixNano())
 	ended := make(chan error, 1)
 	go func() { ended <- ob.observer.Run(ctx) }()
