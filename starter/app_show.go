@@ -161,13 +161,15 @@ func (a *apps) get(ctx context.Context, t appTarget) error {
 }
 
 func appStatusCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
+	var watch bool
+	cmd := &cobra.Command{
 		Use:   "status NAME",
 		Short: "Show how an application is, and each thing that keeps it so",
 		Long: `Show how an application is, why and since when, and the same of each of its
 scalers: what keeps its components, providers, links and configurations as the
-deployed version wants them.`,
-		Example:           "  tidewait app status hello",
+deployed version wants them. With --watch a terminal is redrawn every two
+seconds; elsewhere a line is printed whenever something changes.`,
+		Example:           "  tidewait app status hello\n  tidewait app status hello --watch",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeApps,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -176,6 +178,9 @@ deployed version wants them.`,
 				return err
 			}
 			return c.withApps(cmd, nil, func(ctx context.Context, a *apps) error {
+				if watch {
+					return a.watchStatus(ctx, t.name)
+				}
 				reply, err := askStatus(ctx, a, t.name)
 				if err != nil {
 					return err
@@ -186,6 +191,56 @@ deployed version wants them.`,
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "keep looking until interrupted")
+	return cmd
+}
+
+// watchStatus shows a status until it is interrupted, which is its normal end.
+func (a *apps) watchStatus(ctx context.Context, name string) error {
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	var before []wadm.Summary
+	for {
+		reply, err := askStatus(ctx, a, name)
+		if ctx.Err() != nil {
+			return interrupted("interrupted")
+		}
+		if err != nil {
+			return err
+		}
+		now := []wadm.Summary{wadm.Summarize(name, "", nil, nil, *reply.Status)}
+		if err := a.showStatus(before, now, reply); err != nil {
+			return err
+		}
+		before = now
+		select {
+		case <-ctx.Done():
+			return interrupted("interrupted")
+		case <-ticker.C:
+		}
+	}
+}
+
+// showStatus shows a status, or what changed in it since the one before.
+func (a *apps) showStatus(before, now []wadm.Summary, reply wadm.StatusReply) error {
+	view := a.cli.view(time.Now())
+	switch {
+	case a.cli.structured():
+		if reflect.DeepEqual(before, now) {
+			return nil
+		}
+		return a.cli.stream(reply)
+	case view.Width > 0:
+		const clearScreen = "\x1b[H\x1b[2J"
+		_, err := fmt.Fprint(a.cli.out, clearScreen+view.ApplicationStatus(a.lattice, now[0].Name, *reply.Status))
+		return err
+	}
+	for _, line := range view.ApplicationChanges(before, now) {
+		if _, err := fmt.Fprintln(a.cli.out, line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func askStatus(ctx context.Context, a *apps, name string) (wadm.StatusReply, error) {
