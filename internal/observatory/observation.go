@@ -61,6 +61,10 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 		return workflows.AssessResult{}, err
 	}
 	out := scaler.Plan(plan)
+	shared, err := ob.shared(ctx, in.Key, task, plan, &out)
+	if err != nil {
+		return workflows.AssessResult{}, err
+	}
 	a := ob.assessment(in.Key, task, plan, out)
 	stale, err := ob.Store.Assess(ctx, a.Assessment)
 	if errors.Is(err, store.ErrSuperseded) {
@@ -85,7 +89,7 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	if !out.Retry.IsZero() {
 		res.Retry = max(time.Until(out.Retry), time.Millisecond)
 	}
-	if !ob.remember(in.Key, plan, out, a.Clean, before) {
+	if !ob.remember(in.Key, watched{input: plan, out: out, shared: shared}, a.Clean, before) {
 		res.Retry, res.Clean = time.Millisecond, false
 	}
 	return res, nil
@@ -179,6 +183,51 @@ func (ob *observation) backoff(in workflows.AssessInput, task store.Task, plan s
 	})
 }
 
+// codeSharedMissing is the code of what waits for a shared application.
+const codeSharedMissing = "shared_application_missing"
+
+// shared says of links with components of shared applications that are not
+// deployed any more that they wait for these. It reports whether the
+// application refers to any.
+func (ob *observation) shared(
+	ctx context.Context, key ledger.AppKey, task store.Task, plan scaler.Input, out *scaler.Outcome,
+) (refers bool, err error) {
+	if !task.IsDeployed || len(plan.State.Hosts) == 0 {
+		return false, nil
+	}
+	var m oam.Manifest
+	if err := json.Unmarshal(task.Manifest, &m); err != nil {
+		return false, err
+	}
+	references := m.Facts().References
+	if len(references) == 0 {
+		return false, nil
+	}
+	missing, err := ob.Store.MissingShared(ctx, key.Account, key.Lattice, references)
+	if err != nil {
+		return true, err
+	}
+	for _, ref := range missing {
+		id := oam.ComponentID(ref.Application, ref.Component, "")
+		for i, s := range plan.Desired {
+			if s.Link == nil || s.Link.Source != id && s.Link.Target != id || out.Rows[i].Status.Type == wadm.Failed {
+				continue
+			}
+			info := wadm.StatusInfo{
+				Type: wadm.Waiting, Reason: codeSharedMissing, Since: &plan.Now,
+				Message: fmt.Sprintf("%s %s of shared application %s is not deployed", ref.Type, ref.Component, ref.Application),
+			}
+			for _, was := range plan.Previous {
+				if was.ID == s.ID && was.Status.Reason == info.Reason {
+					info.Since = was.Status.Since
+				}
+			}
+			out.Rows[i].Status = info
+		}
+	}
+	return true, nil
+}
+
 // assessed is what is recorded of a look.
 type assessed struct {
 	store.Assessment
@@ -223,15 +272,15 @@ func neverObserved(status *wadm.Status, plan scaler.Input) {
 
 // kinds of waits, by the codes of statuses.
 var kinds = map[string]string{
-	ledger.CodeNeverObserved:     ledger.KindLattice,
-	scaler.CodeNoLiveHosts:       ledger.KindLattice,
-	scaler.CodeNoEligibleHost:    ledger.KindLattice,
-	scaler.CodeCommandFailed:     ledger.KindBackoff,
-	scaler.CodeCommandRefused:    ledger.KindBackoff,
-	scaler.CodeCommandTimedOut:   ledger.KindBackoff,
-	"config_missing":             ledger.KindDependency,
-	"secret_missing":             ledger.KindDependency,
-	"shared_application_missing": ledger.KindDependency,
+	ledger.CodeNeverObserved:   ledger.KindLattice,
+	scaler.CodeNoLiveHosts:     ledger.KindLattice,
+	scaler.CodeNoEligibleHost:  ledger.KindLattice,
+	scaler.CodeCommandFailed:   ledger.KindBackoff,
+	scaler.CodeCommandRefused:  ledger.KindBackoff,
+	scaler.CodeCommandTimedOut: ledger.KindBackoff,
+	scaler.CodeConfigMissing:   ledger.KindDependency,
+	scaler.CodeSecretMissing:   ledger.KindDependency,
+	codeSharedMissing:          ledger.KindDependency,
 }
 
 // waitOf is the wait that a status tells of, if it does.

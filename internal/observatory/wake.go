@@ -19,8 +19,11 @@ import (
 type watched struct {
 	input scaler.Input
 	out   scaler.Outcome
-	ids   []string         // of its components and providers
+	ids   []string         // of its components and providers, and of the ends of its links
 	uses  scaler.Resources // and what it has made
+	// shared says that it refers to shared applications, whose deployment is no
+	// part of a plan: whatever concerns it makes a difference.
+	shared bool
 }
 
 const wakeAtOnce = 16
@@ -28,25 +31,28 @@ const wakeAtOnce = 16
 // remember keeps what a look found. It reports whether that still holds: what
 // has changed in the lattice since the look began, at which so many changes had
 // been told, could not wake anybody for it.
-func (ob *observation) remember(key ledger.AppKey, in scaler.Input, out scaler.Outcome, clean bool, before int64) (holds bool) {
+func (ob *observation) remember(key ledger.AppKey, w watched, clean bool, before int64) (holds bool) {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
 	if clean {
 		delete(ob.apps, key)
 		return true
 	}
-	in.Previous, in.Backoff = out.Rows, out.Backoff
-	in.Owned = out.Owned
+	in, out := &w.input, w.out
+	in.Previous, in.Backoff, in.Owned = out.Rows, out.Backoff, out.Owned
 	for _, b := range out.Batches { // they are under way from now on
 		in.Pending = append(in.Pending[:len(in.Pending):len(in.Pending)], b.Commands...)
 	}
-	w := &watched{input: in, out: out, uses: scaler.Uses(in.Desired).And(in.Owned)}
+	w.uses = scaler.Uses(in.Desired).And(in.Owned)
 	for _, s := range in.Desired {
 		if s.Workload != nil {
 			w.ids = append(w.ids, s.Workload.ID)
 		}
+		if s.Link != nil {
+			w.ids = append(w.ids, s.Link.Source, s.Link.Target)
+		}
 	}
-	ob.apps[key] = w
+	ob.apps[key] = &w
 	return ob.changes.Load() == before || !w.differs(ob.observer, time.Now())
 }
 
@@ -66,7 +72,7 @@ func (ob *observation) changed(c lattice.Change) {
 	}
 	var concerned []ledger.AppKey
 	for key, w := range ob.apps {
-		if c.Concerns(key.Name, w.ids, w.uses) && w.differs(ob.observer, now) {
+		if c.Concerns(key.Name, w.ids, w.uses) && (w.shared || w.differs(ob.observer, now)) {
 			concerned = append(concerned, key)
 		}
 	}
