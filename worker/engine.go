@@ -70,6 +70,9 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	observers := worker.New(svc.temporal, workflows.ObserveQueue, worker.Options{
 		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,
 		MaxConcurrentActivityExecutionSize: observedAtOnce, MaxHeartbeatThrottleInterval: time.Second,
+		// A frozen process still polls, and what it is handed is lost for as long as a
+		// heartbeat may stay out: let that happen once only.
+		MaxConcurrentActivityTaskPollers: 1,
 	})
 	lattices.Register(observers)
 	if err := observers.Start(); err != nil {

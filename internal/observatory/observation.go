@@ -299,19 +299,12 @@ func (ob *observation) Command(ctx context.Context, in workflows.CommandsInput) 
 	if in.Epoch != ob.epoch {
 		return nil, ob.stale("the look that asked for the commands was at an earlier observation")
 	}
-	if err := ob.Store.HoldsLattice(ctx, ob.in.Account, ob.in.Lattice, ob.epoch); err != nil {
-		if errors.Is(err, store.ErrSuperseded) {
-			ob.cancel(err)
-			return nil, ob.stale(err.Error())
-		}
-		return nil, err
-	}
 	ctx, stop := keepAlive(ctx)
 	defer stop()
 	var results []workflows.CommandResult
 	for _, c := range in.Batch.Commands {
-		if !ob.fresh() {
-			return results, ob.stale(errFrozen.Error())
+		if err := ob.holds(ctx); err != nil {
+			return results, err
 		}
 		r := ob.execute(ctx, c)
 		if ctx.Err() != nil {
@@ -323,6 +316,22 @@ func (ob *observation) Command(ctx context.Context, in workflows.CommandsInput) 
 		}
 	}
 	return results, nil
+}
+
+// holds returns an error unless the lattice is this observation's at this moment:
+// one command of several may take a minute.
+func (ob *observation) holds(ctx context.Context) error {
+	err := ob.Store.HoldsLattice(ctx, ob.in.Account, ob.in.Lattice, ob.epoch)
+	switch {
+	case errors.Is(err, store.ErrSuperseded):
+		ob.cancel(err)
+		return ob.stale(err.Error())
+	case err != nil:
+		return err
+	case !ob.fresh(): // asked last: whoever is frozen here notices
+		return ob.stale(errFrozen.Error())
+	}
+	return nil
 }
 
 func (ob *observation) execute(ctx context.Context, c scaler.Command) lattice.Result {

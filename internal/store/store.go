@@ -51,6 +51,9 @@ func Open(ctx context.Context, url string, maxConns int32, rules Rules) (*Store,
 	// The plans do not depend on the values, and planning costs more than
 	// executing for most of these statements.
 	cfg.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+	// A process that is frozen, or cut off, in the middle of a transaction would
+	// hold its locks, and with them everybody else, for as long as that lasts.
+	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "5000"
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connect to postgres: %w", err)
