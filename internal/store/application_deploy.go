@@ -113,6 +113,7 @@ type stagedVersion struct {
 	wasDeployed   bool
 	version       string
 	facts         oam.Facts
+	ids           []string // of the facts, each once, sorted
 	manifest      []byte
 	scalers       []wadm.ScalerStatus
 }
@@ -134,6 +135,9 @@ WHERE a.account = $1 AND a.lattice = $2 AND a.name = $3`, key.Account, key.Latti
 	if err != nil {
 		return v, err
 	}
+	v.ids = append([]string{}, v.facts.IDs...) // not nil, which is NULL
+	slices.Sort(v.ids)
+	v.ids = slices.Compact(v.ids)
 	v.scalers, err = decodeScalers(scalers)
 	return v, err
 }
@@ -190,39 +194,33 @@ func holdRows(ctx context.Context, tx pgx.Tx, key ledger.AppKey, references []oa
 // takeIDs makes the ids of what a version runs the application's own. They are
 // taken in order and before any is left, so that no two wait for each other.
 func takeIDs(ctx context.Context, tx pgx.Tx, key ledger.AppKey, v stagedVersion) error {
-	ids := append([]string{}, v.facts.IDs...)
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	_, err := tx.Exec(ctx, `
-INSERT INTO application_ids (account, lattice, component_id, application_id)
-SELECT $1, $2, id, $3 FROM unnest($4::text[]) AS v (id) ON CONFLICT DO NOTHING`, key.Account, key.Lattice, v.applicationID, ids)
-	if err != nil {
-		return err
-	}
-	rows, err := tx.Query(ctx, `
-SELECT i.component_id, a.name, a.id FROM application_ids i JOIN applications a ON a.id = i.application_id
-WHERE i.account = $1 AND i.lattice = $2 AND i.component_id = ANY($3) ORDER BY i.component_id`, key.Account, key.Lattice, ids)
-	if err != nil {
-		return err
-	}
-	var taken IDTaken
-	var owner int64
 	own := 0
-	_, err = pgx.ForEachRow(rows, []any{&taken.ID, &taken.Application, &owner}, func() error {
-		if owner != v.applicationID {
-			return &taken
-		}
-		own++
-		return nil
-	})
-	if err != nil {
+	b := &pgx.Batch{}
+	b.Queue(`
+INSERT INTO application_ids (account, lattice, component_id, application_id)
+SELECT $1, $2, id, $3 FROM unnest($4::text[]) AS v (id) ON CONFLICT DO NOTHING`, key.Account, key.Lattice, v.applicationID, v.ids)
+	b.Queue(`
+SELECT i.component_id, a.name, a.id FROM application_ids i JOIN applications a ON a.id = i.application_id
+WHERE i.account = $1 AND i.lattice = $2 AND i.component_id = ANY($3) ORDER BY i.component_id`, key.Account, key.Lattice, v.ids).
+		Query(func(rows pgx.Rows) error {
+			var taken IDTaken
+			var owner int64
+			_, err := pgx.ForEachRow(rows, []any{&taken.ID, &taken.Application, &owner}, func() error {
+				if owner != v.applicationID {
+					return &taken
+				}
+				own++
+				return nil
+			})
+			return err
+		})
+	if err := exec(ctx, tx, b); err != nil {
 		return err
 	}
-	if own < len(ids) { // the other owner has just left it
+	if own < len(v.ids) { // the other owner has just left it
 		return errAgain
 	}
-	_, err = tx.Exec(ctx, `DELETE FROM application_ids WHERE application_id = $1 AND NOT component_id = ANY($2)`, v.applicationID, ids)
-	return err
+	return nil
 }
 
 // writeDeployed records what is deployed, how it is at that moment, and the news
@@ -238,6 +236,11 @@ func writeDeployed(ctx context.Context, tx pgx.Tx, key ledger.AppKey, v stagedVe
 		return 0, err
 	}
 	var revision int64
+<<<<<<< Updated upstream
+=======
+	b := &pgx.Batch{}
+	b.Queue(`DELETE FROM application_ids WHERE application_id = $1 AND NOT component_id = ANY($2)`, v.applicationID, v.ids)
+>>>>>>> Stashed changes
 	b.Queue(`
 UPDATE applications SET deployed_version = $2, revision = nextval('application_revisions'), deployed_by = $3,
     deployed_at = clock_timestamp(), status = $4, status_type = $5, status_message = $6 WHERE id = $1 RETURNING revision`,
