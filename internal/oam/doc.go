@@ -5,8 +5,8 @@
 // # What is accepted
 //
 // Every document that wadm 0.21 accepts, read as wadm reads it, but for what
-// cannot be executed: see the rules marked with an asterisk below. Some details
-// of that reading are surprising and deliberate:
+// cannot be executed or would hurt. Some details of that reading are surprising
+// and deliberate:
 //
 //   - Keys that are not known are refused in a manifest, in the properties of
 //     components and scalers, in configs, spreads and traits, and ignored
@@ -24,6 +24,10 @@
 // that are missing or null are empty; an empty image, id, link name or field of
 // a secret is none; a byte order mark is skipped; a tag of one's own in YAML
 // means nothing.
+//
+// Less is accepted only where it would hurt: a text is UTF-8 and within the
+// limits everywhere, and no alias stands inside its anchor, even where keys are
+// ignored; and the rules marked E* are not wadm's.
 //
 // # Rules
 //
@@ -45,7 +49,7 @@
 //	policy-backend          E  ... and have a backend
 //	link-properties         E  properties of a trait of type link are a link's
 //	scaler-properties       E  properties of a spreadscaler or daemonscaler are a scaler's
-//	image-or-application    E  a component has an image or an application, not both (* nor an empty image)
+//	image-or-application    E  a component has an image or an application, not both; an empty image is none
 //	reference-config        E  a component of another application has no config here
 //	reference-secrets       E  ... nor secrets
 //	reference-scaler        E  ... nor a scaler

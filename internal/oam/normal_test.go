@@ -60,6 +60,7 @@ func TestStoredManifestsAreReadBack(t *testing.T) {
 	require.EqualError(t, json.Unmarshal([]byte(`{"type":"link"}`), &traits[0]), "line 1, column 1: the key properties of a trait is missing")
 	var syntax *json.SyntaxError
 	require.ErrorAs(t, json.Unmarshal([]byte(`{`), &got), &syntax)
+	require.EqualError(t, json.Unmarshal([]byte("{\"type\":\"\xff\",\"properties\":1}"), &traits[0]), "line 1, column 10: the text is not UTF-8; save it as UTF-8")
 	require.Error(t, new(oam.Trait).UnmarshalJSON(nil))
 	require.Error(t, new(oam.Manifest).UnmarshalJSON(nil))
 }

@@ -15,15 +15,21 @@ func checkText(src []byte) ([]byte, error) {
 	if len(src) > MaxDocumentBytes {
 		return nil, &ParseError{Message: fmt.Sprintf("the document has %d bytes; %d are allowed", len(src), MaxDocumentBytes)}
 	}
-	if !utf8.Valid(src) {
-		at := positionIn(src, invalidUTF8(src))
-		return nil, at.error("", "the text is not UTF-8; save it as UTF-8")
+	if err := checkUTF8(src); err != nil {
+		return nil, err
 	}
 	src = bytes.TrimPrefix(src, byteOrderMark)
 	if len(bytes.TrimSpace(src)) == 0 {
 		return nil, &ParseError{Message: "the document is empty; a manifest is wanted"}
 	}
 	return src, nil
+}
+
+func checkUTF8(src []byte) error {
+	if utf8.Valid(src) {
+		return nil
+	}
+	return positionIn(src, invalidUTF8(src)).error("", "the text is not UTF-8; save it as UTF-8")
 }
 
 func invalidUTF8(src []byte) int {

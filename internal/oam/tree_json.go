@@ -19,6 +19,9 @@ func readJSON(src []byte) (*node, error) {
 // readKeptJSON reads what was written by this package. It may be larger than the
 // text it came from was allowed to be.
 func readKeptJSON(src []byte) (*node, error) {
+	if err := checkUTF8(src); err != nil {
+		return nil, err
+	}
 	return scan(&scanner{src: src, line: 1, column: 1, anySize: true})
 }
 
