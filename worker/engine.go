@@ -40,7 +40,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	placer := engine.NewPlacer(ctx, db, dispatcher.Kick, svc.log)
 	defer placer.Wait()
 	freed := func() { placer.Wake(ctx) }
-	publisher := &wadmapi.Publisher{JS: svc.js}
+	publisher := &wadmapi.Publisher{JS: svc.js, Multitenant: s.Wadm.Multitenant}
 	if err := publisher.EnsureStreams(ctx); err != nil {
 		return err
 	}

@@ -108,6 +108,11 @@ func (c *Courier) failed(ctx context.Context, n ledger.News, why error) error {
 	if ctx.Err() != nil {
 		return nil // the claim ends by itself
 	}
+	if errors.Is(why, wadmapi.ErrTooLarge) {
+		c.Log.Error("news of an application is larger than the broker carries, and was dropped",
+			"application", n.Key.String(), "kind", n.Kind, "revision", n.Revision, "error", why)
+		return c.Store.NewsDelivered(ctx, []int64{n.ID})
+	}
 	again := carryRetry(n.Attempts)
 	c.Log.Warn("news of an application was not delivered", "application", n.Key.String(), "kind", n.Kind,
 		"revision", n.Revision, "attempt", n.Attempts, "again_in", again, "error", why)

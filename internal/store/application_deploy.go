@@ -236,11 +236,7 @@ func writeDeployed(ctx context.Context, tx pgx.Tx, key ledger.AppKey, v stagedVe
 		return 0, err
 	}
 	var revision int64
-<<<<<<< Updated upstream
-=======
-	b := &pgx.Batch{}
 	b.Queue(`DELETE FROM application_ids WHERE application_id = $1 AND NOT component_id = ANY($2)`, v.applicationID, v.ids)
->>>>>>> Stashed changes
 	b.Queue(`
 UPDATE applications SET deployed_version = $2, revision = nextval('application_revisions'), deployed_by = $3,
     deployed_at = clock_timestamp(), status = $4, status_type = $5, status_message = $6 WHERE id = $1 RETURNING revision`,

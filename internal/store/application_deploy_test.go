@@ -47,7 +47,7 @@ func TestApplicationDeployWaitsFromTheFirstSecond(t *testing.T) {
 	waiting := `{"type":"waiting","message":"` + neverObserved + `","reason":"never_observed","since":"` + stamp + `"}`
 	require.Equal(t, `{"status":`+waiting+`,"scalers":[`+
 		`{"id":"scaler-shop-web","kind":"SpreadScaler","name":"shop-web","status":`+waiting+`},`+
-		`{"id":"s2","kind":"LinkScaler","name":"web -\u003e kv","status":`+waiting+`}],"version":"","components":[]}`, string(raw))
+		`{"id":"s2","kind":"LinkScaler","name":"web -> kv","status":`+waiting+`}],"version":"","components":[]}`, string(raw))
 
 	waits, err := s.ListWaits(ctx, api.WaitRequest{}, time.Minute)
 	require.NoError(t, err)

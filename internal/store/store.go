@@ -108,7 +108,7 @@ func Unreachable(err error) bool {
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error
-	return errors.As(err, &connect) || pgconn.SafeToRetry(err) ||
+	return errors.As(err, &connect) || pgconn.SafeToRetry(err) || errors.Is(err, pgconn.ErrConnClosed) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.As(err, &network) && !errors.Is(err, context.DeadlineExceeded)
 }

@@ -138,7 +138,7 @@ type options struct {
 
 func startAPI(t testing.TB, o options) *api {
 	t.Helper()
-	if o.settings == (config.Wadm{}) {
+	if o.settings.APIPrefix == "" {
 		o.settings = defaults
 	}
 	if o.maxPayload == 0 {

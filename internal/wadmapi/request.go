@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
 
 	"tidewait/internal/store"
@@ -137,7 +136,7 @@ func (s *Server) reason(r *request, err error) string {
 	switch {
 	case errors.As(err, &refused):
 		level, reason = slog.LevelDebug, string(refused)
-	case unreachable(err):
+	case store.Unreachable(err):
 		level, reason = slog.LevelWarn, "the storage is unreachable (unavailable); "+r.again()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		level, reason = slog.LevelWarn, "the storage did not answer in time (unavailable); "+r.again()
@@ -148,12 +147,6 @@ func (s *Server) reason(r *request, err error) string {
 	}
 	s.Log.Log(context.Background(), level, "a request of the wadm API failed", "subject", r.Subject, "reason", reason, "error", err)
 	return reason
-}
-
-// unreachable reports whether the database did not answer. A connection that is
-// lost while an answer is read says so in words of its own.
-func unreachable(err error) bool {
-	return store.Unreachable(err) || errors.Is(err, pgconn.ErrConnClosed)
 }
 
 // repeatPause is between two tries of what the database did not answer.
@@ -168,7 +161,7 @@ func patient[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		if before != nil && errors.Is(err, context.DeadlineExceeded) {
 			return result, before // time was up in the middle of another try
 		}
-		if err == nil || !unreachable(err) {
+		if err == nil || !store.Unreachable(err) {
 			return result, err
 		}
 		before = err
