@@ -9,7 +9,10 @@ import (
 
 // asking is the questions to one host for its inventory: one that is open, and
 // the next one, which all share who ask meanwhile.
-type asking struct{ next []chan error }
+type asking struct {
+	open bool
+	next []chan error
+}
 
 // Limits on hosts that are heard of and not known.
 const (
@@ -88,6 +91,7 @@ func (o *Observer) question(ctx context.Context, id string, a *asking) {
 			return
 		}
 		o.stats.Inventories++
+		a.open = true
 		mark := o.known.Mark()
 		o.mu.Unlock()
 
@@ -100,7 +104,10 @@ func (o *Observer) question(ctx context.Context, id string, a *asking) {
 		if err == nil {
 			o.readFirst(ctx)
 		}
+		o.mu.Lock()
 		o.answered(ctx, id, inv, mark, err, alive)
+		a.open = false
+		o.mu.Unlock()
 		for _, asker := range askers {
 			asker <- err
 		}
@@ -123,10 +130,8 @@ func (o *Observer) ours(info HostInfo) bool {
 	return info.Lattice == "" || info.Lattice == o.client.Lattice
 }
 
-// answered folds in the outcome of a question.
+// answered folds in the outcome of a question. The caller holds mu.
 func (o *Observer) answered(ctx context.Context, id string, inv Inventory, asked Mark, err error, alive bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	now := o.now()
 	var refused *Refused
 	switch {
@@ -186,16 +191,16 @@ func (o *Observer) readAgain() { wake(o.resync) }
 func (o *Observer) tick(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, id := range o.known.Due(now) {
-		if o.questions[id] == nil {
-			o.inquire(id)
+	due := o.known.Due(now)
+	for id, tries := range o.strangers {
+		if tries < strangerTries {
+			due = append(due, id)
+		} else {
+			delete(o.strangers, id)
 		}
 	}
-	for id, tries := range o.strangers {
-		switch {
-		case tries >= strangerTries:
-			delete(o.strangers, id)
-		case o.questions[id] == nil:
+	for _, id := range due {
+		if a := o.questions[id]; a == nil || !a.open {
 			o.inquire(id)
 		}
 	}

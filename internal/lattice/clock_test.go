@@ -65,5 +65,9 @@ func (c *clock) pass(d time.Duration) {
 // tick moves the clock and has the observer look at leases.
 func (c *clock) tick(d time.Duration) {
 	c.pass(d)
-	c.ticks <- c.Now()
+	select {
+	case c.ticks <- c.Now():
+	case <-time.After(20 * time.Second):
+		panic("the observer does not look at leases any more")
+	}
 }

@@ -17,9 +17,20 @@ var ok = lattice.Result{OK: true}
 // one is a lattice of one host that is observed.
 func one(t *testing.T) (*observed, *wireHost, *clock) {
 	t.Helper()
+	return oneWith(t, quick)
+}
+
+// patient is the same for a test that moves the clock while a host answers.
+func patient(t *testing.T) (*observed, *wireHost, *clock) {
+	t.Helper()
+	return oneWith(t, lattice.Settings{PingWindow: quick.PingWindow, Unacknowledged: time.Hour})
+}
+
+func oneWith(t *testing.T, s lattice.Settings) (*observed, *wireHost, *clock) {
+	t.Helper()
 	l, clk := newLattice(), newClock()
 	h := l.boot(t, natsURL, "NA", clk.Now)
-	o := l.observe(t, natsURL, clk)
+	o := l.observeWith(t, natsURL, clk, s)
 	o.first()
 	return o, h, clk
 }
@@ -187,6 +198,7 @@ func TestWithoutAnAnswerTheInventoryDecides(t *testing.T) {
 		{"delete a link that is not there", scaler.Command{Action: scaler.DeleteLink, Link: &shopLink}, "link.del", func(*wireHost) {}, silently(func(*wireHost, fields) {})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			o, h, _ := one(t)
 			c.before(h)
 			h.heartbeat()
@@ -204,8 +216,8 @@ func TestWithoutAnAnswerAndWithoutAChangeACommandTimesOut(t *testing.T) {
 		t.Run(verb, func(t *testing.T) {
 			o, h, clk := one(t)
 			h.does(verb, nil)
-			result := o.start(t.Context(), c)
 			asked := o.Stats().Inventories
+			result := o.start(t.Context(), c)
 			o.until("looked", func() bool { return o.Stats().Inventories > asked })
 			require.Empty(t, result, "it may still happen")
 			clk.pass(10 * time.Second)
@@ -214,14 +226,14 @@ func TestWithoutAnAnswerAndWithoutAChangeACommandTimesOut(t *testing.T) {
 	}
 	o, h, _ := one(t)
 	h.does("config.put", nil)
-	require.Equal(t, lattice.Result{Code: scaler.CodeCommandTimedOut, Message: "put configuration c: no answer came in time: waited 250ms"},
+	require.Equal(t, lattice.Result{Code: scaler.CodeCommandTimedOut, Message: "put configuration c: no answer came in time: waited 1s"},
 		o.Execute(t.Context(), scaler.Command{Action: scaler.PutConfig, ID: "c", Values: map[string]string{"a": "1"}}))
 	h.does("link.put", nil)
 	require.Equal(t, scaler.CodeCommandTimedOut, o.Execute(t.Context(), scaler.Command{Action: scaler.PutLink, Link: &shopLink}).Code)
 }
 
 func TestACommandThatAHostTookMayTakeItsTime(t *testing.T) {
-	o, h, clk := one(t)
+	o, h, clk := patient(t)
 	h.does("component.scale", func(m *wireMsg) { h.says(m, true, "", nil) })
 	result := o.start(t.Context(), scale(2))
 	o.told(h, "component.scale")
@@ -381,12 +393,13 @@ func TestACommandToAHostThatIsGone(t *testing.T) {
 		})
 	}
 	t.Run("its lease ends meanwhile", func(t *testing.T) {
-		o, h, clk := one(t)
+		o, h, clk := patient(t)
 		h.does("component.scale", func(m *wireMsg) { h.says(m, true, "", nil) })
 		result := o.start(t.Context(), scale(2))
 		o.told(h, "component.scale")
 		h.dies()
-		clk.tick(35 * time.Second)
+		clk.pass(35 * time.Second)
+		o.looking("it is gone", func() bool { return len(result) > 0 })
 		got := o.come(result)
 		require.False(t, got.OK)
 		require.Equal(t, "host NA is gone", got.Message)

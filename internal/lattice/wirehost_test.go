@@ -1,7 +1,9 @@
 package lattice_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -129,8 +131,17 @@ func (h *wireHost) commands() []string {
 	return slices.DeleteFunc(slices.Clone(h.told), func(v string) bool { return v == "link.get" || v == "config.get" })
 }
 
-// dies ends the connection without a word.
-func (h *wireHost) dies() { h.nc.Close() }
+// dies ends the connection without a word, and waits until the server has seen it.
+func (h *wireHost) dies() {
+	h.t.Helper()
+	h.nc.Close()
+	c := h.in.client(h.t, h.url)
+	c.Timeout = 50 * time.Millisecond
+	require.Eventually(h.t, func() bool {
+		_, err := c.Inventory(context.Background(), h.id)
+		return errors.Is(err, lattice.ErrNobody)
+	}, 10*time.Second, time.Millisecond)
+}
 
 func (h *wireHost) says(m *nats.Msg, success bool, message string, response any) {
 	answer := fields{"success": success, "message": message}
