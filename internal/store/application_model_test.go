@@ -30,7 +30,7 @@ DELETE FROM applications; DELETE FROM application_outbox; DELETE FROM wait_histo
 		m := &model{s: s, db: db, apps: map[string]*modelApp{}}
 		rt.Repeat(map[string]func(*rapid.T){
 			"put": m.put, "put again": m.putAgain, "deploy": m.deploy, "undeploy": m.undeploy, "delete": m.delete,
-			"import": m.load, "claim": m.claim, "deliver": m.deliver, "fail": m.fail, "renew": m.renew, "get": m.get, "": m.check,
+			"import": m.load, "claim": m.claim, "deliver": m.deliver, "fail": m.fail, "get": m.get, "": m.check,
 		})
 	})
 }
@@ -355,14 +355,6 @@ func (m *model) fail(t *rapid.T) {
 	n.due = true
 }
 
-func (m *model) renew(t *rapid.T) {
-	name := modelNames.Draw(t, "name")
-	require.NoError(t, m.s.Renew(context.Background(), appKey(name)))
-	if a := m.apps[name]; a != nil && a.deployed != nil {
-		m.tell(name, "revised")
-	}
-}
-
 func (m *model) get(t *rapid.T) {
 	name, version := modelNames.Draw(t, "name"), rapid.Ptr(modelVersions, true).Draw(t, "version")
 	got, err := m.s.Manifest(context.Background(), appKey(name), version)
@@ -416,7 +408,7 @@ func (m *model) checkLists(t *rapid.T, listed, deployed []string) {
 	for i, a := range list {
 		require.Equal(t, listed[i], fmt.Sprint(a.Name, " ", a.Version, " ", *a.Description))
 	}
-	keys, err := m.s.DeployedApplications(ctx)
+	keys, err := m.s.ApplicationsToKeep(ctx, "", "")
 	require.NoError(t, err)
 	require.Len(t, keys, len(deployed))
 	for i, key := range keys {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,22 +104,4 @@ UPDATE application_outbox SET error = $2, not_before = clock_timestamp() + $3 * 
 // storable replaces what Postgres cannot store in a text of somebody else's.
 func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-}
-
-// Renew tells an application's workflow once more what is deployed, for when the
-// workflow is gone. An application that is unknown or not deployed has nothing
-// to tell.
-func (s *Store) Renew(ctx context.Context, key ledger.AppKey) error {
-	return s.change(ctx, "renew", key, "", func(tx pgx.Tx) error {
-		app, err := holdApplication(ctx, tx, key)
-		if errors.Is(err, ErrNotFound) || err == nil && app.deployed == nil {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		b := &pgx.Batch{}
-		queueRevised(b, app.id)
-		return exec(ctx, tx, b)
-	})
 }

@@ -151,28 +151,6 @@ func TestNewsForAWorkflowAreTheLatest(t *testing.T) {
 	require.Equal(t, []string{"revised 6"}, outbox(t, db, key, "temporal"))
 }
 
-func TestNewsOfAnApplicationRenewed(t *testing.T) {
-	ctx := context.Background()
-	s, db := open(t, rules)
-	key := appKey("a")
-	require.NoError(t, s.Renew(ctx, key))
-	put(t, s, key, appVersion("v1", "a"))
-	require.NoError(t, s.Renew(ctx, key))
-	require.Empty(t, outbox(t, db, key, "temporal"), "there is nothing to tell")
-	deploy(t, s, key, nil)
-	emptyOutbox(t, db)
-
-	require.NoError(t, s.Renew(ctx, key))
-	require.NoError(t, s.Renew(ctx, key))
-
-	require.Equal(t, []string{"revised 1"}, outbox(t, db, key, "temporal"))
-	require.Empty(t, outbox(t, db, key, "nats"))
-	undeploy(t, s, key)
-	emptyOutbox(t, db)
-	require.NoError(t, s.Renew(ctx, key))
-	require.Empty(t, outbox(t, db, key, "temporal"))
-}
-
 // TestNewsHaveOneCarrier lets several engines carry while applications are
 // deployed and undeployed. Some engines lose what they took.
 func TestNewsHaveOneCarrier(t *testing.T) {

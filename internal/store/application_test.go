@@ -235,7 +235,7 @@ func TestApplicationsOfAccountsAndLatticesAreApart(t *testing.T) {
 
 	require.Equal(t, "not found", versionsOf(t, s, here))
 	require.Equal(t, "v1*", versionsOf(t, s, east))
-	deployed, err := s.DeployedApplications(ctx)
+	deployed, err := s.ApplicationsToKeep(ctx, "", "")
 	require.NoError(t, err)
 	require.Equal(t, []ledger.AppKey{east, other}, deployed)
 	missing, err := s.MissingShared(ctx, "default", "west", []oam.Reference{reference("shop")})
@@ -432,8 +432,7 @@ func TestApplicationTextThatCannotBeStored(t *testing.T) {
 					_, err := s.ImportVersions(ctx, key, []ledger.AppVersion{appVersion("v1", "a")}, nil, "", true)
 					return err
 				},
-				"show":  func() error { _, err := s.Application(ctx, key); return err },
-				"renew": func() error { return s.Renew(ctx, key) },
+				"show": func() error { _, err := s.Application(ctx, key); return err },
 			} {
 				err := f()
 				require.ErrorIs(t, err, store.ErrText, call)

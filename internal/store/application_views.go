@@ -151,14 +151,3 @@ WHERE a.account = $1 AND a.lattice = $2 AND a.name = $3 ORDER BY w.since LIMIT 1
 	}
 	return app, nil
 }
-
-// DeployedApplications lists what is deployed anywhere: each ought to have a
-// workflow.
-func (s *Store) DeployedApplications(ctx context.Context) ([]ledger.AppKey, error) {
-	rows, err := s.pool.Query(ctx, `
-SELECT account, lattice, name FROM applications WHERE deployed_version IS NOT NULL ORDER BY account, lattice, name`)
-	if err != nil {
-		return nil, fmt.Errorf("list deployed applications: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[ledger.AppKey])
-}
