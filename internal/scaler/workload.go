@@ -3,6 +3,7 @@ package scaler
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"tidewait/internal/oam"
 )
@@ -127,7 +128,22 @@ func (at *place) expect(c Command) {
 func (at *place) isFor(s Scaler, spread string) bool {
 	return at.there && !at.foreign && !at.going &&
 		at.Annotations[AnnotationScaler] == s.ID && at.Annotations[AnnotationSpread] == spread &&
-		(at.Image == "" || at.Image == s.Workload.Image)
+		(at.Image == "" || sameImage(*s.Workload, at.Image))
+}
+
+// sameImage reports whether what a host says runs is what was asked for. Of a
+// provider it leaves the scheme of the reference out.
+func sameImage(w Workload, shown string) bool {
+	return shown == w.Image || w.Type == oam.TypeCapability && withoutScheme(shown) == withoutScheme(w.Image)
+}
+
+func withoutScheme(image string) string {
+	for _, scheme := range []string{"oci://", "file://", "https://", "http://", "wasmcloud+builtin://"} {
+		if rest, ok := strings.CutPrefix(image, scheme); ok {
+			return rest
+		}
+	}
+	return image
 }
 
 // act compares what a host has of a workload with what it should have.
