@@ -69,6 +69,9 @@ func (o *Observatory) Register(w worker.ActivityRegistry) {
 // Observe observes a lattice until nobody needs it any more, or another process
 // took it over.
 func (o *Observatory) Observe(ctx context.Context, in workflows.LatticeInput) error {
+	if err := o.wanted(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ob := &observation{Observatory: o, in: in, cancel: cancel, apps: map[ledger.AppKey]*watched{}}
@@ -83,6 +86,16 @@ func (o *Observatory) Observe(ctx context.Context, in workflows.LatticeInput) er
 	err = ob.run(ctx)
 	ob.log.Info("observing no more", "why", err)
 	return err
+}
+
+// wanted returns an error when Temporal has given up on this activity already: a
+// process that was frozen while it was handed a lattice must not take it from
+// whoever has it by now.
+func (o *Observatory) wanted(ctx context.Context) error {
+	if err := o.Temporal.RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken); err != nil {
+		return fmt.Errorf("ask whether the lattice is still to be observed: %w", err)
+	}
+	return nil
 }
 
 // supersede makes ob the observation of a lattice; an older one in this process

@@ -3,6 +3,7 @@ package observatory
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.temporal.io/api/serviceerror"
@@ -77,9 +78,10 @@ func (ob *observation) changed(c lattice.Change) {
 		}
 	}
 	var strangers []ledger.AppKey
+	hosts := ob.observer.State(nil).Hosts
 	for _, name := range c.Apps {
 		key := ledger.AppKey{Account: ob.in.Account, Lattice: ob.in.Lattice, Name: name}
-		if ob.apps[key] == nil {
+		if ob.apps[key] == nil && runsFor(name, hosts) {
 			strangers = append(strangers, key)
 		}
 	}
@@ -93,6 +95,14 @@ func (ob *observation) changed(c lattice.Change) {
 		cancel()
 	}
 	ob.wake(concerned)
+}
+
+// runsFor reports whether anything that was started for an application runs.
+func runsFor(app string, hosts []scaler.Host) bool {
+	return slices.ContainsFunc(hosts, func(h scaler.Host) bool {
+		its := func(i scaler.Instances) bool { return scaler.Owned(i.Annotations, app) }
+		return slices.ContainsFunc(h.Components, its) || slices.ContainsFunc(h.Providers, its)
+	})
 }
 
 // cleanUp has what is left of applications cleaned up that are known and not

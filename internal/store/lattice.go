@@ -93,17 +93,36 @@ SELECT EXISTS (SELECT 1 FROM applications WHERE account = $1 AND lattice = $2 AN
 }
 
 // LeftOver has an application cleaned up that is known, was deployed and is not
-// any more. It reports whether there is such a one.
+// any more: its workflow is told. It reports whether there is such a one that
+// nobody cleans up yet.
 func (s *Store) LeftOver(ctx context.Context, key ledger.AppKey) (found bool, err error) {
-	tag, err := s.pool.Exec(ctx, `
-INSERT INTO reconciliations (account, lattice, name)
-SELECT account, lattice, name FROM applications
-WHERE account = $1 AND lattice = $2 AND name = $3 AND deployed_version IS NULL AND revision > 0
-ON CONFLICT DO NOTHING`, key.Account, key.Lattice, key.Name)
+	err = s.tx(ctx, func(tx pgx.Tx) error {
+		found = false
+		var id int64
+		err := tx.QueryRow(ctx, `
+SELECT id FROM applications
+WHERE account = $1 AND lattice = $2 AND name = $3 AND deployed_version IS NULL AND revision > 0 FOR SHARE`,
+			key.Account, key.Lattice, key.Name).Scan(&id)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `INSERT INTO reconciliations (account, lattice, name) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
+			key.Account, key.Lattice, key.Name)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		found = true
+		b := &pgx.Batch{}
+		queueRevised(b, id)
+		return exec(ctx, tx, b)
+	})
 	if err != nil {
 		return false, fmt.Errorf("have application %s cleaned up: %w", key, err)
 	}
-	return tag.RowsAffected() > 0, nil
+	return found, nil
 }
 
 // Task is what a lattice's observer compares with the lattice.
