@@ -38,6 +38,11 @@ func TestEnginesAreKilledAndFrozen(t *testing.T) {
 	other, err := p.StartWorker(t.Context(), "other", []string{"engine"})
 	require.NoError(t, err)
 	engines := []*local.Worker{p.engine, other}
+	t.Cleanup(func() {
+		if log, err := os.ReadFile(other.LogPath()); t.Failed() && err == nil {
+			t.Logf("the other engine:\n%s", tail(log, 4000))
+		}
+	})
 	for i := range 5 {
 		s.host(fmt.Sprintf("h%d", i))
 	}
@@ -213,6 +218,14 @@ func TestRestart(t *testing.T) {
 		require.Less(t, time.Since(ready), 10*time.Second)
 		require.Empty(t, s.calls())
 	}
+
+	since := s.status("shop").Status.Since
+	require.NoError(t, p.engine.Stop())
+	require.NoError(t, p.engine.Start(t.Context()))
+	s.eventually("the lattice is taken over", func() bool { return s.count("SELECT epoch::int FROM lattices") == 4 }, func() any { return nil })
+	s.settles("shop")
+	require.Equal(t, since, s.status("shop").Status.Since, "a restart does not move since when")
+
 	s.host("new")
 	s.becomes("shop", wadm.Deployed)
 	require.Equal(t, shopAgain, s.told())

@@ -26,7 +26,7 @@ func TestReconcile(t *testing.T) {
 		for name, test := range map[string]func(*site){
 			"waits": waitsForHosts, "fails": failsInTheHostsWords, "drift": repairsDrift, "upgrade": upgrades,
 			"spread": spreadsOverLabels, "daemon": runsEverywhere, "shared": sharesApplications, "configs": sharesConfigurations,
-			"closed": survivesClosedWorkflows, "hostile": survivesHostileEvents,
+			"closed": survivesClosedWorkflows, "hostile": survivesHostileEvents, "overtaken": looksAgain, "returns": cleansUpWhatReturns,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -140,7 +140,9 @@ func (s *site) waitsNoMore() {
 
 func (s *site) attributes(app string) (kind, code string, since time.Time) {
 	desc, err := s.temporal.DescribeWorkflow(s.ctx(), s.workflowID(app), "")
-	require.NoError(s.t, err)
+	if err != nil { // it is not started yet
+		return "", "", time.Time{}
+	}
 	kind, _ = desc.TypedSearchAttributes.GetKeyword(workflows.AttrWait)
 	code, _ = desc.TypedSearchAttributes.GetKeyword(workflows.AttrReason)
 	since, _ = desc.TypedSearchAttributes.GetTime(workflows.AttrSince)
@@ -548,27 +550,41 @@ func survivesClosedWorkflows(s *site) {
 	s.becomes("shop", wadm.Deployed)
 	s.settles("shop")
 
-	for name, close := range map[string]func(id string){
-		"terminated": func(id string) { require.NoError(s.t, s.temporal.TerminateWorkflow(s.ctx(), id, "", "a test")) },
-		"reset":      s.reset,
-		"cancelled":  func(id string) { require.NoError(s.t, s.temporal.CancelWorkflow(s.ctx(), id, "")) },
+	for _, closed := range []struct {
+		how string
+		do  func(id string)
+	}{
+		{"terminated", func(id string) { require.NoError(s.t, s.temporal.TerminateWorkflow(s.ctx(), id, "", "a test")) }},
+		{"reset", s.reset},
+		{"cancelled", func(id string) { require.NoError(s.t, s.temporal.CancelWorkflow(s.ctx(), id, "")) }},
 	} {
 		for _, app := range []string{"shop", ""} {
 			s.l.Forget()
-			close(s.workflowID(app))
+			s.isRunning(app)
+			closed.do(s.workflowID(app))
 			s.command(h, "component.scale", object{"component_id": "shop-web", "count": 0, "host_id": h.ID()})
-			s.eventually("drift is repaired after "+s.workflowID(app)+" was "+name, func() bool { return s.runs()["shop-web"] == 4 },
+			s.eventually("drift is repaired after "+s.workflowID(app)+" was "+closed.how, func() bool { return s.runs()["shop-web"] == 4 },
 				func() any { return []any{s.told(), s.workflow(app).String()} })
 			s.becomes("shop", wadm.Deployed)
+			s.isRunning("shop")
 			s.settles("shop")
-			require.Equal(s.t, map[string]int{"component.scale shop-web": 2}, s.told(), "after %s was %s", s.workflowID(app), name)
+			require.Equal(s.t, map[string]int{"component.scale shop-web": 2}, s.told(), "after %s was %s", s.workflowID(app), closed.how)
 		}
 	}
 
+	s.isRunning("")
 	require.NoError(s.t, s.temporal.TerminateWorkflow(s.ctx(), s.workflowID("shop"), "", "a test"))
 	require.NoError(s.t, s.temporal.TerminateWorkflow(s.ctx(), s.workflowID(""), "", "a test"))
 	s.undeploy("shop")
 	s.empties()
+}
+
+// isRunning waits until an application's workflow, or the lattice's, runs.
+func (s *site) isRunning(app string) {
+	s.t.Helper()
+	s.eventually("workflow "+s.workflowID(app)+" runs", func() bool {
+		return s.workflow(app) == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+	}, func() any { return s.workflow(app).String() })
 }
 
 func survivesHostileEvents(s *site) {
@@ -646,4 +662,62 @@ func attack(nc *nats.Conn, lattice, host string, done <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// looksAgain: a host joins while the first look at an application, which has not
+// seen it, is still being recorded.
+func looksAgain(s *site) {
+	s.deploy(manifest("first", "v1", component("web", webImage, instances(1))))
+	s.eventually("the lattice is observed", func() bool {
+		return s.count("SELECT count(*) FROM reconciliations WHERE lattice = '"+s.name+"'") == 1
+	}, func() any { return s.status("first") })
+
+	hold, err := s.in(s.t).db.Begin(s.ctx())
+	require.NoError(s.t, err)
+	holder := hold.Conn().PgConn().PID()
+	_, err = hold.Exec(s.ctx(), "SELECT 1 FROM lattices WHERE lattice = $1 FOR UPDATE", s.name)
+	require.NoError(s.t, err)
+	blocked := func(statement string) func() bool {
+		return func() bool {
+			var n int
+			require.NoError(s.t, s.db.QueryRow(s.ctx(),
+				"SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)) AND query LIKE $2", int(holder), statement).Scan(&n))
+			return n > 0
+		}
+	}
+	s.deploy(shop("shop", "v1"))
+	s.eventually("the look is to be recorded", blocked("%FOR SHARE%"), func() any { return nil })
+	s.host("h")
+	s.eventually("the host is to be recorded", blocked("%UPDATE lattices%"), func() any { return nil })
+	require.NoError(s.t, hold.Rollback(s.ctx()))
+	s.becomes("shop", wadm.Deployed)
+	s.becomes("first", wadm.Deployed)
+	require.Equal(s.t, map[string]int{"shop-web": 4, "shop-http": 1, "first-web": 1}, s.runs())
+}
+
+// cleansUpWhatReturns: a host does not answer while what it runs is undeployed,
+// and comes back.
+func cleansUpWhatReturns(s *site) {
+	away := s.host("away", "zone=east")
+	s.deploy(manifest("shop", "v1", component("web", webImage, instances(4, on("east", "zone=east", 100)))))
+	s.becomes("shop", wadm.Deployed)
+	away.Freeze()
+	s.host("here")
+	s.until("shop", "without a host", func(got wadm.Status) bool { return got.Status.Reason == "no_eligible_host" })
+	s.deploy(manifest("other", "v1", component("web", webImage, instances(1))))
+	s.becomes("other", wadm.Deployed)
+	s.undeploy("shop")
+	s.eventually("the workflow of the application ends", func() bool {
+		return s.workflow("shop") == enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED
+	}, func() any { return s.workflow("shop").String() })
+	require.Equal(s.t, 4, s.places()["away"]["shop-web"])
+
+	s.l.Forget()
+	away.Thaw()
+	s.eventually("what came back is cleaned up", func() bool { return s.runs()["shop-web"] == 0 }, func() any { return s.places() })
+	require.Equal(s.t, 1, s.told()["component.scale shop-web"])
+	s.eventually("and forgotten", func() bool {
+		return s.count("SELECT count(*) FROM reconciliations WHERE lattice = '"+s.name+"'") == 1
+	}, func() any { return s.told() })
+	require.Equal(s.t, map[string]int{"other-web": 1}, s.runs())
 }
