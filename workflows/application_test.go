@@ -60,13 +60,13 @@ func waitingApp(revision int64) workflows.AssessResult {
 	}
 }
 
-func deployedApp(revision int64) workflows.AssessResult {
-	return workflows.AssessResult{Revision: revision, Deployed: "v2", IsDeployed: true, Epoch: 1, Status: "deployed"}
+func deployedApp() workflows.AssessResult {
+	return workflows.AssessResult{Revision: 1, Deployed: "v2", IsDeployed: true, Epoch: 1, Status: "deployed"}
 }
 
 // failingApp is one that a host refuses, until the time of its next try.
 func failingApp(retry time.Duration) workflows.AssessResult {
-	res := deployedApp(1)
+	res := deployedApp()
 	res.Status, res.Retry = "failed: manifest unknown", retry
 	res.Backoff = scaler.Backoff{{Key: scaleKey, Code: "command_failed", Message: "manifest unknown", Attempts: 1, Since: since, Next: since.Add(retry)}}
 	res.Wait = &ledger.AppWait{Kind: "backoff", Code: "command_failed", Reason: "manifest unknown", Since: since}
@@ -194,9 +194,9 @@ func TestApplicationSendsAndLooksAgain(t *testing.T) {
 	other := scaler.Batch{Host: "NOTHER", Commands: []scaler.Command{{
 		Key: scaler.Key{Subject: "s2", Host: "NOTHER"}, Action: scaler.StartProvider, ID: "shop_front-web", Image: "r/web:1",
 	}}}
-	begin := deployedApp(1)
+	begin := deployedApp()
 	begin.Status, begin.Batches = "reconciling", []scaler.Batch{scaleUp, other}
-	s := newScript(e.fakes, begin, deployedApp(1))
+	s := newScript(e.fakes, begin, deployedApp())
 	e.revise(time.Hour, 2, func() { s.then(undeployed) })
 	require.NoError(t, e.application(appInput))
 
@@ -216,9 +216,9 @@ func TestApplicationSendsAndLooksAgain(t *testing.T) {
 // of them.
 func TestApplicationListensWhileHostsWork(t *testing.T) {
 	e := newEnv(t)
-	begin := deployedApp(1)
+	begin := deployedApp()
 	begin.Batches = []scaler.Batch{scaleUp}
-	s := newScript(e.fakes, begin, deployedApp(1))
+	s := newScript(e.fakes, begin, deployedApp())
 	e.Register(e)
 	e.OnActivity(workflows.ActivityCommands, mock.Anything, mock.Anything).After(time.Minute).Return(allWell(scaleUp), nil)
 	e.signal(10*time.Second, api.SignalWake, nil)
@@ -256,9 +256,9 @@ func TestApplicationBacksOff(t *testing.T) {
 // as failed; the lattice is looked at instead.
 func TestApplicationAfterLostCommands(t *testing.T) {
 	e := newEnv(t)
-	begin := deployedApp(1)
+	begin := deployedApp()
 	begin.Batches = []scaler.Batch{scaleUp}
-	s := newScript(e.fakes, begin, deployedApp(1))
+	s := newScript(e.fakes, begin, deployedApp())
 	e.commands = func(context.Context, workflows.CommandsInput) ([]workflows.CommandResult, error) {
 		return nil, final("another engine observes the lattice now", "StaleEpoch")
 	}
@@ -274,7 +274,7 @@ func TestApplicationAfterLostCommands(t *testing.T) {
 // database told, and over as soon as somebody does.
 func TestApplicationWithoutObserver(t *testing.T) {
 	e := newEnv(t)
-	s := newScript(e.fakes, deployedApp(1))
+	s := newScript(e.fakes, deployedApp())
 	real, tries := e.assess, 0
 	e.assess = func(ctx context.Context, in workflows.AssessInput) (workflows.AssessResult, error) {
 		if tries++; tries == 1 {
@@ -401,7 +401,7 @@ func recordAppDeleted(s server, f *fakes) {
 }
 
 func recordAppFailed(s server, f *fakes) {
-	begin := deployedApp(1)
+	begin := deployedApp()
 	begin.Batches = []scaler.Batch{scaleUp}
 	looks := newScript(f, begin, failingApp(time.Second), failingApp(time.Hour))
 	s.serve(f)
@@ -414,7 +414,7 @@ func recordAppFailed(s server, f *fakes) {
 }
 
 func recordAppUnobserved(s server, f *fakes) {
-	looks := newScript(f, deployedApp(1))
+	looks := newScript(f, deployedApp())
 	real, missed := f.assess, false
 	f.assess = func(ctx context.Context, in workflows.AssessInput) (workflows.AssessResult, error) {
 		if !missed {

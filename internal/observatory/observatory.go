@@ -148,7 +148,11 @@ func (ob *observation) run(ctx context.Context) error {
 	ob.ticked.Store(time.Now().UnixNano())
 	ended := make(chan error, 1)
 	go func() { ended <- ob.observer.Run(ctx) }()
-	defer func() { ob.cancel(nil); <-ended }()
+	defer func() {
+		ob.cancel(nil)
+		// Why it ended, if it did by itself, has been told.
+		_ = <-ended
+	}()
 
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
