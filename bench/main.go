@@ -47,6 +47,7 @@ var sections = []section{
 	{"microvm", "A cold job in a microVM", coldJobs},
 	{"waiting", "The engine with 1,000 waiting phases", waitingPhases},
 	{"applications", "The API of applications, 1,000 stored", applications},
+	{"reconcile", "Applications kept true, simulated hosts", reconcile},
 }
 
 // bench is what sections share.
