@@ -374,6 +374,13 @@ func upgrades(s *site) {
 func (s *site) upgrade(m object) {
 	s.t.Helper()
 	s.put(m)
+	s.eventually("all is published", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		n := len(s.statuses["up"])
+		return s.count("SELECT count(*) FROM application_outbox WHERE lattice = '"+s.name+"'") == 0 &&
+			(n == 0 || s.statuses["up"][n-1].Status.Type == wadm.Deployed)
+	}, func() any { return s.status("up") })
 	s.l.Forget()
 	s.published("up")
 	began := time.Now()
@@ -561,6 +568,7 @@ func survivesClosedWorkflows(s *site) {
 		for _, app := range []string{"shop", ""} {
 			s.l.Forget()
 			s.isRunning(app)
+			s.isRunning("")
 			closed.do(s.workflowID(app))
 			s.command(h, "component.scale", object{"component_id": "shop-web", "count": 0, "host_id": h.ID()})
 			s.eventually("drift is repaired after "+s.workflowID(app)+" was "+closed.how, func() bool { return s.runs()["shop-web"] == 4 },
@@ -579,11 +587,14 @@ func survivesClosedWorkflows(s *site) {
 	s.empties()
 }
 
-// isRunning waits until an application's workflow, or the lattice's, runs.
+// isRunning waits until an application's workflow, or the lattice's, runs and has
+// done what it had to.
 func (s *site) isRunning(app string) {
 	s.t.Helper()
 	s.eventually("workflow "+s.workflowID(app)+" runs", func() bool {
-		return s.workflow(app) == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+		desc, err := s.temporal.DescribeWorkflowExecution(s.ctx(), s.workflowID(app), "")
+		return err == nil && desc.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING &&
+			desc.GetPendingWorkflowTask() == nil
 	}, func() any { return s.workflow(app).String() })
 }
 
@@ -674,14 +685,13 @@ func looksAgain(s *site) {
 
 	hold, err := s.in(s.t).db.Begin(s.ctx())
 	require.NoError(s.t, err)
-	holder := hold.Conn().PgConn().PID()
 	_, err = hold.Exec(s.ctx(), "SELECT 1 FROM lattices WHERE lattice = $1 FOR UPDATE", s.name)
 	require.NoError(s.t, err)
 	blocked := func(statement string) func() bool {
 		return func() bool {
 			var n int
 			require.NoError(s.t, s.db.QueryRow(s.ctx(),
-				"SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)) AND query LIKE $2", int(holder), statement).Scan(&n))
+				"SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0 AND query LIKE $1", statement).Scan(&n))
 			return n > 0
 		}
 	}
