@@ -60,6 +60,12 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 		WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,
 		// A workflow whose engine died is worked on by another within a second.
 		StickyScheduleToStartTimeout: time.Second,
+		// Pollers of each kind of their own. Those that take turns all wait on the
+		// sticky queue for up to a minute after their process was frozen while there
+		// was something in it, and nobody else's workflows are worked on then.
+		WorkflowTaskPollerBehavior: worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{
+			InitialNumberOfPollers: 2, MinimumNumberOfPollers: 2, MaximumNumberOfPollers: 8,
+		}),
 	})
 	registerWorkflows(w)
 	(&activities.Engine{Store: db, Placer: placer, Fleet: s.Fleet, Freed: freed}).Register(w)
