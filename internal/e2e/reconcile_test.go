@@ -123,9 +123,9 @@ func (s *site) waits(code, reason string) time.Time {
 
 	require.Equal(s.t, 1, s.count("SELECT count(*) FROM open_waits w JOIN applications a ON a.id = w.application_id WHERE a.lattice = '"+s.name+"' AND w.code = '"+code+"'"))
 	s.eventually("search attributes show the wait", func() bool {
-		kind, reason, from := s.attributes("shop")
+		kind, reason, from := s.attributes()
 		return kind == "lattice" && reason == code && from.Sub(since).Abs() < time.Millisecond
-	}, func() any { kind, reason, from := s.attributes("shop"); return []any{kind, reason, from, since} })
+	}, func() any { kind, reason, from := s.attributes(); return []any{kind, reason, from, since} })
 	return since
 }
 
@@ -133,13 +133,13 @@ func (s *site) waitsNoMore() {
 	s.t.Helper()
 	require.Equal(s.t, 0, s.count("SELECT count(*) FROM open_waits w JOIN applications a ON a.id = w.application_id WHERE a.lattice = '"+s.name+"'"))
 	s.eventually("search attributes show no wait", func() bool {
-		kind, reason, _ := s.attributes("shop")
+		kind, reason, _ := s.attributes()
 		return kind == "" && reason == ""
-	}, func() any { kind, reason, _ := s.attributes("shop"); return []string{kind, reason} })
+	}, func() any { kind, reason, _ := s.attributes(); return []string{kind, reason} })
 }
 
-func (s *site) attributes(app string) (kind, code string, since time.Time) {
-	desc, err := s.temporal.DescribeWorkflow(s.ctx(), s.workflowID(app), "")
+func (s *site) attributes() (kind, code string, since time.Time) {
+	desc, err := s.temporal.DescribeWorkflow(s.ctx(), s.workflowID("shop"), "")
 	if err != nil { // it is not started yet
 		return "", "", time.Time{}
 	}
@@ -159,7 +159,7 @@ func failsInTheHostsWords(s *site) {
 	s.deploy(bad)
 
 	s.until("shop", "failed for the fourth time", func(got wadm.Status) bool { return got.Status.Attempt >= 4 })
-	tries := s.tries("provider.start", "shop-http")
+	tries := s.tries()
 	for i, want := range []time.Duration{1, 2, 4} {
 		gap := tries[i+1].Sub(tries[i])
 		require.Greater(s.t, gap, time.Duration(float64(want*time.Second)*0.8)-20*time.Millisecond, "tries %v", tries)
@@ -173,10 +173,10 @@ func failsInTheHostsWords(s *site) {
 	s.until("shop", "at rest", func(got wadm.Status) bool {
 		return got.Status.NextAttempt != nil && time.Until(*got.Status.NextAttempt) > 3*time.Second
 	})
-	before, nudged := len(s.tries("provider.start", "shop-http")), time.Now()
+	before, nudged := len(s.tries()), time.Now()
 	s.nudge("shop")
-	s.eventually("a nudge tries at once", func() bool { return len(s.tries("provider.start", "shop-http")) > before }, func() any { return s.told() })
-	require.Less(s.t, s.tries("provider.start", "shop-http")[before].Sub(nudged), 3*time.Second)
+	s.eventually("a nudge tries at once", func() bool { return len(s.tries()) > before }, func() any { return s.told() })
+	require.Less(s.t, s.tries()[before].Sub(nudged), 3*time.Second)
 	s.until("shop", "failed for the first time since the nudge", func(got wadm.Status) bool { return got.Status.Attempt == 1 })
 
 	s.l.Forget()
@@ -205,11 +205,11 @@ func (s *site) startsOf(image string) int {
 	return n
 }
 
-// tries returns when a command about one id was received.
-func (s *site) tries(command, id string) []time.Time {
+// tries returns when the provider of shop was told to start.
+func (s *site) tries() []time.Time {
 	var at []time.Time
 	for _, c := range s.calls() {
-		if c.Command == command && c.ID == id {
+		if c.Command == "provider.start" && c.ID == "shop-http" {
 			at = append(at, c.Time)
 		}
 	}
@@ -266,14 +266,17 @@ func repairsDrift(s *site) {
 	s.deploy(shop("shop", "v1"))
 	s.becomes("shop", wadm.Deployed)
 
+	scaledTwice := map[string]int{"component.scale shop-web": 2}
+	scaled := object{
+		"component_id": "shop-web", "component_ref": webImage, "count": 9, "host_id": h.ID(), "annotations": s.annotations(h, "shop-web"),
+	}
 	for _, drift := range []struct {
 		command string
 		body    object
 		repair  map[string]int
 	}{
-		{"component.scale", object{"component_id": "shop-web", "count": 0, "host_id": h.ID()}, map[string]int{"component.scale shop-web": 2}},
-		{"component.scale", object{"component_id": "shop-web", "component_ref": webImage, "count": 9, "host_id": h.ID(), "annotations": s.annotations(h, "shop-web")},
-			map[string]int{"component.scale shop-web": 2}},
+		{"component.scale", object{"component_id": "shop-web", "count": 0, "host_id": h.ID()}, scaledTwice},
+		{"component.scale", scaled, scaledTwice},
 		{"provider.stop", object{"provider_id": "shop-http", "host_id": h.ID()}, map[string]int{"provider.stop shop-http": 1, "provider.start shop-http": 1}},
 	} {
 		s.l.Forget()
@@ -401,8 +404,8 @@ func (s *site) upgrade(m object) {
 func (s *site) settles(app string) {
 	s.t.Helper()
 	s.eventually(app+" has nothing under way", func() bool {
-		desc, err := s.temporal.DescribeWorkflowExecution(s.ctx(), s.workflowID(app), "")
-		return err == nil && len(desc.GetPendingActivities()) == 0 && desc.GetPendingWorkflowTask() == nil
+		desc, err := s.temporal.DescribeWorkflow(s.ctx(), s.workflowID(app), "")
+		return err == nil && len(desc.RawResponse.GetPendingActivities()) == 0 && desc.RawResponse.GetPendingWorkflowTask() == nil
 	}, func() any { return s.told() })
 }
 
@@ -592,9 +595,8 @@ func survivesClosedWorkflows(s *site) {
 func (s *site) isRunning(app string) {
 	s.t.Helper()
 	s.eventually("workflow "+s.workflowID(app)+" runs", func() bool {
-		desc, err := s.temporal.DescribeWorkflowExecution(s.ctx(), s.workflowID(app), "")
-		return err == nil && desc.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING &&
-			desc.GetPendingWorkflowTask() == nil
+		desc, err := s.temporal.DescribeWorkflow(s.ctx(), s.workflowID(app), "")
+		return err == nil && desc.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING && desc.RawResponse.GetPendingWorkflowTask() == nil
 	}, func() any { return s.workflow(app).String() })
 }
 
