@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -57,10 +58,13 @@ func (o Options) Lattice(l api.LatticeDetail, waits []api.Wait) string {
 	return out.String()
 }
 
+// healthStyle holds the colour of what hosts say of providers.
+var healthStyle = map[lattice.Health]style{lattice.Healthy: green, lattice.Unhealthy: red}
+
 func (o Options) host(h lattice.Host) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "host %s   %s   version %s, up %s, seen %s\n", o.paint(bold, Clean(h.ID)), Clean(h.Name), Clean(h.Version), Duration(h.Uptime), o.relative(h.LastSeen))
-	out.WriteString(o.field("labels", Clean(labels(h.Labels))))
+	out.WriteString(o.field("labels", cmp.Or(labels(h.Labels), "none")))
 	var rows [][]cell
 	add := func(kind string, entries []lattice.Entry) {
 		for _, e := range entries {
@@ -69,7 +73,7 @@ func (o Options) host(h lattice.Host) string {
 				app = text(e.App())
 			}
 			if e.Health != lattice.HealthUnknown {
-				health = statusCell(string(e.Health))
+				health = cell{text: Clean(string(e.Health)), style: healthStyle[e.Health]}
 			}
 			rows = append(rows, []cell{text(kind), text(e.ID), text(strconv.Itoa(e.Count)), app, health, text(e.Image)})
 		}
