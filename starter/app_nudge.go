@@ -16,21 +16,26 @@ func appNudgeCommand(c *cli) *cobra.Command {
 		Short: "Try again now what hosts have refused or failed at",
 		Long: `Try again now what hosts have refused or failed at, instead of when its time has
 come. What has failed before is not counted any more.`,
-		Example: "  tidewait app nudge hello",
-		Args:    cobra.ExactArgs(1),
+		Example:           "  tidewait app nudge hello",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: c.completeApps,
 	}
 	cmd.Flags().StringVar(&account, "account", ledger.DefaultAccount, "the tenant's account, where there are several")
 	actor := addActor(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		t, err := namedTarget(args)
+		if err != nil {
+			return err
+		}
 		settings, err := c.appSettings(cmd)
 		if err != nil {
 			return err
 		}
-		target := fmt.Sprintf("application %s in lattice %s", args[0], settings.Wadm.Lattice)
+		target := fmt.Sprintf("application %s in lattice %s", t.name, settings.Wadm.Lattice)
 		return c.signal(cmd, workflowSignal{
-			workflow: api.AppWorkflowID(account, settings.Wadm.Lattice, args[0]),
+			workflow: api.AppWorkflowID(account, settings.Wadm.Lattice, t.name),
 			name:     api.SignalNudge, argument: api.Nudge{Actor: *actor},
-			target: target, lookup: "tidewait app status " + args[0], done: target + " is tried again now",
+			target: target, lookup: "tidewait app status " + t.name, done: target + " is tried again now",
 		})
 	}
 	return cmd

@@ -199,7 +199,7 @@ seconds; elsewhere a line is printed whenever something changes.`,
 func (a *apps) watchStatus(ctx context.Context, name string) error {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
-	var before []wadm.Summary
+	var before *wadm.Status
 	for {
 		reply, err := askStatus(ctx, a, name)
 		if ctx.Err() != nil {
@@ -208,11 +208,10 @@ func (a *apps) watchStatus(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		now := []wadm.Summary{wadm.Summarize(name, "", nil, nil, *reply.Status)}
-		if err := a.showStatus(before, now, reply); err != nil {
+		if err := a.showStatus(name, before, reply); err != nil {
 			return err
 		}
-		before = now
+		before = reply.Status
 		select {
 		case <-ctx.Done():
 			return interrupted("interrupted")
@@ -221,26 +220,30 @@ func (a *apps) watchStatus(ctx context.Context, name string) error {
 	}
 }
 
-// showStatus shows a status, or what changed in it since the one before.
-func (a *apps) showStatus(before, now []wadm.Summary, reply wadm.StatusReply) error {
+// showStatus shows a status, or that it is another than the one before; nil is
+// none.
+func (a *apps) showStatus(name string, before *wadm.Status, reply wadm.StatusReply) error {
 	view := a.cli.view(time.Now())
 	switch {
 	case a.cli.structured():
-		if reflect.DeepEqual(before, now) {
+		if reflect.DeepEqual(before, reply.Status) {
 			return nil
 		}
 		return a.cli.stream(reply)
 	case view.Width > 0:
 		const clearScreen = "\x1b[H\x1b[2J"
-		_, err := fmt.Fprint(a.cli.out, clearScreen+view.ApplicationStatus(a.lattice, now[0].Name, *reply.Status))
+		_, err := fmt.Fprint(a.cli.out, clearScreen+view.ApplicationStatus(a.lattice, name, *reply.Status))
 		return err
+	case before != nil && render.SameStatus(before.Status, reply.Status.Status):
+		return nil
 	}
-	for _, line := range view.ApplicationChanges(before, now) {
-		if _, err := fmt.Fprintln(a.cli.out, line); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := fmt.Fprintln(a.cli.out, statusLine(name, reply.Status.Status))
+	return err
+}
+
+// statusLine tells how an application is at this moment.
+func statusLine(name string, status wadm.StatusInfo) string {
+	return fmt.Sprintf("%s  %s is %s", time.Now().UTC().Format("15:04:05Z"), name, render.StatusText(status))
 }
 
 func askStatus(ctx context.Context, a *apps, name string) (wadm.StatusReply, error) {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -62,7 +61,7 @@ func (w *waiter) over(ctx context.Context) bool {
 	}
 	w.lost = false
 	if w.status == nil || !render.SameStatus(w.status.Status, reply.Status.Status) {
-		w.tell(fmt.Sprintf("%s  %s is %s", time.Now().UTC().Format("15:04:05Z"), w.name, render.StatusText(reply.Status.Status)))
+		w.tell(statusLine(w.name, reply.Status.Status))
 	}
 	w.status = reply.Status
 	switch w.status.Status.Type {

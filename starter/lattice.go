@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -57,6 +59,11 @@ the setting wadm.watch names it. Without a name it is the lattice of wadm.lattic
 			if len(args) > 0 {
 				name = args[0]
 			}
+			for what, token := range map[string]string{"a lattice": name, "an account": account} {
+				if token == "" || strings.ContainsAny(token, ".*> \t\r\n") {
+					return usage("%q is not the name of %s: it is one token of a NATS subject, such as default", token, what)
+				}
+			}
 			return c.withEngine(cmd, func(ctx context.Context, e *engine) error { return c.showLattice(ctx, e, account, name) })
 		},
 	}
@@ -77,9 +84,10 @@ func (c *cli) showLattice(ctx context.Context, e *engine, account, name string) 
 	if err != nil {
 		return err
 	}
+	here := slices.DeleteFunc(waits.Waits, func(w api.Wait) bool { return w.Account != account })
 	shown := struct {
 		api.LatticeDetail
 		Waits []api.Wait `json:"waits"`
-	}{detail, waits.Waits}
-	return c.print(shown, detail.Now, func(o render.Options) string { return o.Lattice(detail, waits.Waits) })
+	}{detail, here}
+	return c.print(shown, detail.Now, func(o render.Options) string { return o.Lattice(detail, here) })
 }

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
+	"tidewait/internal/api"
+	"tidewait/internal/devstack"
+	"tidewait/internal/devstack/devstacktest"
+	"tidewait/internal/lattice"
+)
+
+func TestLatticeList(t *testing.T) {
+	b := newBus(t)
+	b.answer(api.SubjectLatticeList, always(api.LatticeList{Now: since.Add(time.Minute), Lattices: []api.Lattice{
+		{Account: "default", Lattice: "prod", Observer: "engine-a", Epoch: 3, TakenAt: since, ObservedSince: &since, Hosts: 2, CheckedAt: &since, Applications: 5},
+		{Account: "ACME", Lattice: "prod", Observer: "engine-b", Epoch: 1, TakenAt: since},
+	}}))
+	require.Equal(t, outcome{0, `LATTICE    HOSTS  APPLICATIONS  FIRST HOST            OBSERVER  OBSERVED SINCE        CHECKED
+prod       2      5             12:19:05Z (60 s ago)  engine-a  12:19:05Z (60 s ago)  60 s ago
+ACME/prod  0      0             -                     engine-b  12:19:05Z (60 s ago)  -
+`, ""}, b.run("lattice", "list"))
+	require.Equal(t, outcome{0, `now: "2026-11-30T12:20:05Z"
+lattices:
+  - account: default
+    lattice: prod
+    observer: engine-a
+    epoch: 3
+    takenAt: "2026-11-30T12:19:05Z"
+    observedSince: "2026-11-30T12:19:05Z"
+    hosts: 2
+    checkedAt: "2026-11-30T12:19:05Z"
+    applications: 5
+  - account: ACME
+    lattice: prod
+    observer: engine-b
+    epoch: 1
+    takenAt: "2026-11-30T12:19:05Z"
+    hosts: 0
+    applications: 0
+`, ""}, b.run("lattice", "list", "-o", "yaml"))
+	require.Equal(t, []string{`{}`, `{}`}, b.requests(api.SubjectLatticeList))
+}
+
+func TestNoLattices(t *testing.T) {
+	b := newBus(t)
+	b.answer(api.SubjectLatticeList, always(api.LatticeList{Now: since, Lattices: []api.Lattice{}}))
+	require.Equal(t, outcome{0, "no lattice has been observed\n", ""}, b.run("lattice", "list"))
+	require.Equal(t, outcome{0, "{\n  \"now\": \"2026-11-30T12:19:05Z\",\n  \"lattices\": []\n}\n", ""}, b.run("lattice", "list", "-o", "json"))
+	require.Equal(t, 2, b.run("lattice", "list", "prod").code)
+}
+
+// waitingApp is a wait of an application for a host.
+func waitingApp(account, lattice, application string) api.Wait {
+	return api.Wait{
+		Kind: "lattice", Code: "no_eligible_host", Reason: "no host has the label gpu", Since: since,
+		Account: account, Lattice: lattice, Application: application, WorkflowID: api.AppWorkflowID(account, lattice, application),
+	}
+}
+
+func TestLatticeShow(t *testing.T) {
+	b := newBus(t)
+	detail := func(account, name string) api.LatticeDetail {
+		return api.LatticeDetail{
+			Now: since.Add(time.Minute), Account: account, Lattice: name, Observer: "engine-a", Epoch: 3, Since: since,
+			Stats: lattice.Stats{Events: 7, Hosts: 1},
+			Hosts: []lattice.Host{{
+				ID: "NAAA", Name: "calm-sea-1", Version: "1.7.0", Uptime: time.Hour, Labels: map[string]string{"zone": "b"},
+				LastSeen: since.Add(50 * time.Second), LeaseEnd: since.Add(90 * time.Second), Providers: []lattice.Entry{},
+				Components: []lattice.Entry{{ID: "hello", Count: 4, Image: "registry.example.com/hello:1"}},
+			}},
+		}
+	}
+	for _, l := range []struct{ account, name string }{{"default", "prod"}, {"default", "default"}, {"ACME", "prod"}} {
+		b.answer(api.SubjectLattice(l.account, l.name), always(detail(l.account, l.name)))
+	}
+	b.answer(api.SubjectWaitList, always(api.WaitList{Now: since.Add(time.Minute), Waits: []api.Wait{
+		waitingApp("default", "prod", "shop"), waitingApp("ACME", "prod", "mail"),
+	}}))
+	const host = `   1 host alive
+  observer engine-a, epoch 3, since 12:19:05Z (60 s ago)
+
+host NAAA   calm-sea-1   version 1.7.0, up 60 min, seen 10 s ago
+  labels  zone=b
+KIND       ID     INSTANCES  APPLICATION  HEALTH  IMAGE
+component  hello  4          -            -       registry.example.com/hello:1
+
+`
+	require.Equal(t, outcome{0, "lattice prod" + host +
+		"WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON\n" +
+		"prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n", ""},
+		b.run("lattice", "show", "prod"))
+	require.Equal(t, outcome{0, "lattice ACME/prod" + host +
+		"WHO             KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON\n" +
+		"ACME/prod/mail  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n", ""},
+		b.run("lattice", "show", "prod", "--account", "ACME"))
+	require.Equal(t, b.run("lattice", "show", "default"), b.run("lattice", "show"), "the setting's lattice")
+	require.Equal(t, `{"lattice":"prod"}`, b.requests(api.SubjectWaitList)[0])
+	require.Equal(t, outcome{0, `now: "2026-11-30T12:20:05Z"
+account: default
+lattice: prod
+observer: engine-a
+epoch: 3
+since: "2026-11-30T12:19:05Z"
+hosts:
+  - id: NAAA
+    name: calm-sea-1
+    labels:
+      zone: b
+    version: 1.7.0
+    uptime: 3600000000000
+    lastSeen: "2026-11-30T12:19:55Z"
+    leaseEnd: "2026-11-30T12:20:35Z"
+    components:
+      - id: hello
+        image: registry.example.com/hello:1
+        count: 4
+    providers: []
+stats:
+  events: 7
+  duplicates: 0
+  unknown: 0
+  unreadable: 0
+  dropped: 0
+  foreign: 0
+  strangers: 0
+  inventories: 0
+  unanswered: 0
+  resyncs: 0
+  hosts: 1
+waits:
+  - kind: lattice
+    code: no_eligible_host
+    reason: no host has the label gpu
+    account: default
+    lattice: prod
+    application: shop
+    workflowId: app.default.prod.shop
+    since: "2026-11-30T12:19:05Z"
+`, ""}, b.run("lattice", "show", "prod", "-o", "yaml"))
+}
+
+func TestLatticeThatNobodyObserves(t *testing.T) {
+	b := newBus(t)
+	require.Equal(t, outcome{5, "", "tidewait: no engine that observes lattice prod answers on " + b.url +
+		"; a lattice is observed while something is deployed there: see `tidewait lattice list` and `tidewait waits --lattice prod`\n"},
+		b.run("lattice", "show", "prod"))
+	for _, bad := range []string{"a.b", "a b", "*", ">", ""} {
+		require.Equal(t, outcome{2, "", fmt.Sprintf("tidewait: %q is not the name of a lattice: it is one token of a NATS subject, such as default\n", bad)},
+			b.run("lattice", "show", bad))
+	}
+	require.Equal(t, outcome{2, "", "tidewait: \"a.b\" is not the name of an account: it is one token of a NATS subject, such as default\n"},
+		b.run("lattice", "show", "prod", "--account", "a.b"))
+}
+
+func TestWaitsOfALatticeAndAnApplication(t *testing.T) {
+	b := newBus(t)
+	b.answer(api.SubjectWaitList, always(api.WaitList{Now: since.Add(time.Minute), Waits: []api.Wait{waitingApp("default", "prod", "shop")}}))
+	require.Equal(t, outcome{0, `WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON
+prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu
+`, ""}, b.run("waits", "--lattice", "prod"))
+	b.run("waits", "--app", "shop", "--kind", "backoff")
+	b.run("waits", "--app", "shop", "--lattice", "prod", "--kind", "dependency", "--code", "config_missing")
+	require.Equal(t, []string{
+		`{"lattice":"prod"}`, `{"kind":"backoff","application":"shop"}`,
+		`{"kind":"dependency","code":"config_missing","lattice":"prod","application":"shop"}`,
+	}, b.requests(api.SubjectWaitList))
+	require.Equal(t, outcome{2, "", "tidewait: --kind \"host\" is not one of capacity, node, gateway, observer, lattice, backoff, dependency\n"},
+		b.run("waits", "--kind", "host"))
+}
+
+func TestWatchedStatusPrintsChanges(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	const asked = "wadm.api.default.model.status.shop"
+	failed := `{"type":"failed","message":"no such image","reason":"fetch_failed","attempt":1}`
+	b.replies(asked, status(waiting), status(failed), status(`{"type":"failed","message":"no such image","reason":"fetch_failed","attempt":2}`), status(`{"type":"deployed"}`))
+	looks := 0
+	_, err := b.conn.Subscribe(asked, func(*nats.Msg) {
+		if looks++; looks == 5 {
+			cancel()
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, b.conn.Flush())
+
+	got := tidewaitWith(ctx, "", "app", "status", "shop", "--watch", "--nats.url", b.url)
+
+	require.Equal(t, outcome{130, got.out, "tidewait: interrupted\n"}, got)
+	require.Equal(t, `shop is waiting: no host of lattice default has been observed yet
+shop is failed: no such image
+shop is deployed
+`, unclocked(t, got.out))
+}
+
+func TestWatchedStatusForPrograms(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	const asked = "wadm.api.default.model.status.shop"
+	b.replies(asked, status(waiting), status(waiting), status(`{"type":"deployed"}`))
+	looks := 0
+	_, err := b.conn.Subscribe(asked, func(*nats.Msg) {
+		if looks++; looks == 4 {
+			cancel()
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, b.conn.Flush())
+
+	got := tidewaitWith(ctx, "", "app", "status", "shop", "--watch", "-o", "json", "--nats.url", b.url)
+
+	require.Equal(t, outcome{130, `{"result":"ok","message":"","status":{"status":` + waiting + `,"version":"","components":[]}}
+{"result":"ok","message":"","status":{"status":{"type":"deployed"},"version":"","components":[]}}
+`, "tidewait: interrupted\n"}, got)
+}
+
+func TestWatchedStatusOfWhatIsNotThere(t *testing.T) {
+	b := newBus(t)
+	b.replies("wadm.api.default.model.status.nope", `{"result":"notfound","message":"no application called nope","status":null}`)
+	require.Equal(t, outcome{1, "", "tidewait: no application called nope\n"}, b.run("app", "status", "nope", "--watch"))
+}
+
+func TestNudge(t *testing.T) {
+	t.Parallel()
+	stack := devstacktest.Start(t, devstack.Temporal)
+	temporal, err := client.DialContext(t.Context(), client.Options{HostPort: stack.TemporalAddress, Namespace: devstack.Namespace})
+	require.NoError(t, err)
+	t.Cleanup(temporal.Close)
+	for _, id := range []string{"app.default.east.shop", "app.ACME.default.shop"} {
+		_, err := temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id, TaskQueue: api.TaskQueue}, api.AppWorkflow)
+		require.NoError(t, err)
+	}
+	nudge := func(args ...string) outcome {
+		return tidewait(append(append([]string{"app", "nudge"}, args...), "--temporal.address", stack.TemporalAddress)...)
+	}
+
+	require.Equal(t, outcome{0, "application shop in lattice east is tried again now\n", ""}, nudge("shop", "--lattice", "east", "--actor", "bob"))
+	require.Equal(t, outcome{0, `{
+  "workflowId": "app.ACME.default.shop",
+  "signal": "nudge",
+  "argument": {
+    "actor": "carl"
+  }
+}
+`, ""}, nudge("shop", "--account", "ACME", "--actor", "carl", "-o", "json"))
+	require.Equal(t, []string{"nudge bob"}, nudges(t, temporal, "app.default.east.shop"))
+	require.Equal(t, []string{"nudge carl"}, nudges(t, temporal, "app.ACME.default.shop"))
+
+	require.Equal(t, outcome{1, "", "tidewait: application shop in lattice default is not running: Temporal has no open workflow app.default.default.shop; look with `tidewait app status shop`\n"},
+		nudge("shop"))
+	require.Equal(t, outcome{2, "", "tidewait: \"a.b\" is not the name of an application: it has letters, digits, - and _ only\n"}, nudge("a.b"))
+	require.Equal(t, 2, nudge().code)
+}
+
+// nudges lists the signals of a workflow and who sent them.
+func nudges(t *testing.T, temporal client.Client, workflow string) (list []string) {
+	events := temporal.GetWorkflowHistory(t.Context(), workflow, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		require.NoError(t, err)
+		if s := event.GetWorkflowExecutionSignaledEventAttributes(); s != nil {
+			var n api.Nudge
+			require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(s.GetInput(), &n))
+			list = append(list, s.GetSignalName()+" "+n.Actor)
+		}
+	}
+	return list
+}
+
+func TestNudgeWithoutTemporal(t *testing.T) {
+	address := closedPort(t)
+	require.Equal(t, outcome{
+		5, "", "tidewait: cannot reach Temporal at " + address + ": dial tcp " + address +
+			": connect: connection refused; start the stack with `tidewait dev`, or set temporal.address\n",
+	}, tidewait("app", "nudge", "shop", "--temporal.address", address))
+}
+
+func TestCompletionOffersApplicationsToNudge(t *testing.T) {
+	b := newBus(t)
+	b.replies("wadm.api.default.model.get", list(summary("a", "v1", `null`, `{"type":"undeployed"}`)))
+	t.Setenv("TIDEWAIT_NATS_URL", b.url)
+	require.Equal(t, "a\n:4\n", tidewait("__complete", "app", "nudge", "").out)
+}
