@@ -15,7 +15,7 @@ GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 WORKFLOWCHECK := go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 
 TEST_PACKAGES ?= ./...
-TEST_TIMEOUT  ?= 20m# of each package's tests
+TEST_TIMEOUT  ?= 30m# of each package's tests
 TEST_FLAGS    ?=# such as -run TestPass, -count 20 or -v
 FUZZ_TIME     ?= 20s# of each fuzz target
 
