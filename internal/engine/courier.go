@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -28,16 +29,22 @@ type Courier struct {
 	Publisher *wadmapi.Publisher
 	Temporal  client.Client
 	Log       *slog.Logger
-	kick      chan struct{}
+	kicks     map[string]chan struct{} // by channel
 }
 
 // NewCourier returns a courier; Run works it.
 func NewCourier(s *store.Store, p *wadmapi.Publisher, c client.Client, log *slog.Logger) *Courier {
-	return &Courier{Store: s, Publisher: p, Temporal: c, Log: log, kick: make(chan struct{}, 1)}
+	return &Courier{Store: s, Publisher: p, Temporal: c, Log: log, kicks: map[string]chan struct{}{
+		store.ChannelNATS: make(chan struct{}, 1), store.ChannelTemporal: make(chan struct{}, 1),
+	}}
 }
 
 // Kick says that the outbox has something.
-func (c *Courier) Kick() { token(c.kick) }
+func (c *Courier) Kick() {
+	for _, kick := range c.kicks {
+		token(kick)
+	}
+}
 
 const (
 	courierBatch   = 64
@@ -47,28 +54,37 @@ const (
 	carryRetryMost = time.Minute
 )
 
-// Run carries news until ctx ends.
+// Run carries news until ctx ends, each channel by itself: one that is down
+// holds up nothing of the other.
 func (c *Courier) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for channel, kick := range c.kicks {
+		wg.Go(func() { c.serve(ctx, channel, kick) })
+	}
+	wg.Wait()
+}
+
+func (c *Courier) serve(ctx context.Context, channel string, kick <-chan struct{}) {
 	tick := time.NewTicker(dispatchEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.kick:
+		case <-kick:
 		case <-tick.C:
 		}
-		if err := c.drain(ctx); err != nil && ctx.Err() == nil {
-			c.Log.Warn("news of applications stay in the outbox and are tried again", "error", err)
+		if err := c.drain(ctx, channel); err != nil && ctx.Err() == nil {
+			c.Log.Warn("news of applications stay in the outbox and are tried again", "channel", channel, "error", err)
 		}
 	}
 }
 
-// drain carries news until none is due. Each claim gets the oldest news of each
-// application only, so there may be more behind it.
-func (c *Courier) drain(ctx context.Context) error {
+// drain carries news of a channel until none is due. Each claim gets the oldest
+// news of each application only, so there may be more behind it.
+func (c *Courier) drain(ctx context.Context, channel string) error {
 	for {
-		news, err := c.Store.ClaimNews(ctx, courierBatch, claimTime)
+		news, err := c.Store.ClaimNews(ctx, courierBatch, claimTime, channel)
 		if err != nil || len(news) == 0 {
 			return err
 		}

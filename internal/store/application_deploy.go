@@ -242,8 +242,8 @@ UPDATE applications SET deployed_version = $2, revision = nextval('application_r
     deployed_at = clock_timestamp(), status = $4, status_type = $5, status_message = $6 WHERE id = $1 RETURNING revision`,
 		v.applicationID, v.version, actor, status.raw, status.kind, status.message).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&revision) })
-	queueNews(b, v.applicationID, channelNATS, ledger.NewsPublished, v.manifest)
-	queueNews(b, v.applicationID, channelNATS, ledger.NewsStatus, status.raw)
+	queueNews(b, v.applicationID, ChannelNATS, ledger.NewsPublished, v.manifest)
+	queueNews(b, v.applicationID, ChannelNATS, ledger.NewsStatus, status.raw)
 	queueRevised(b, v.applicationID)
 	return revision, exec(ctx, tx, b)
 }
@@ -341,8 +341,8 @@ func queueUndeploy(b *pgx.Batch, applicationID int64, endedBy, actor string) err
 UPDATE applications SET deployed_version = NULL, revision = nextval('application_revisions'), deployed_by = '',
     deployed_at = NULL, status = $2, status_type = $3, status_message = $4 WHERE id = $1`,
 		applicationID, status.raw, status.kind, status.message)
-	queueNews(b, applicationID, channelNATS, ledger.NewsUnpublished, nil)
-	queueNews(b, applicationID, channelNATS, ledger.NewsStatus, status.raw)
+	queueNews(b, applicationID, ChannelNATS, ledger.NewsUnpublished, nil)
+	queueNews(b, applicationID, ChannelNATS, ledger.NewsStatus, status.raw)
 	queueRevised(b, applicationID)
 	return nil
 }

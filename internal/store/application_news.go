@@ -14,10 +14,11 @@ import (
 	"tidewait/internal/ledger"
 )
 
-// Channels that news of applications are carried on, each in its own order.
+// Channels that news of applications are carried on, each in its own order and
+// whatever becomes of the other.
 const (
-	channelNATS     = "nats"
-	channelTemporal = "temporal"
+	ChannelNATS     = "nats"
+	ChannelTemporal = "temporal"
 )
 
 // queueNews adds a row to the outbox for a held application at the revision its
@@ -38,8 +39,8 @@ func queueRevised(b *pgx.Batch, applicationID int64) {
 	b.Queue(`
 DELETE FROM application_outbox o USING applications a
 WHERE a.id = $1 AND o.account = a.account AND o.lattice = a.lattice AND o.name = a.name AND o.channel = $2 AND o.kind = $3
-  AND (o.attempts = 0 OR o.not_before <= clock_timestamp())`, applicationID, channelTemporal, ledger.NewsRevised)
-	queueNews(b, applicationID, channelTemporal, ledger.NewsRevised, nil)
+  AND (o.attempts = 0 OR o.not_before <= clock_timestamp())`, applicationID, ChannelTemporal, ledger.NewsRevised)
+	queueNews(b, applicationID, ChannelTemporal, ledger.NewsRevised, nil)
 }
 
 // claimNewsSQL takes the oldest row of each application and channel, when it is
@@ -48,7 +49,7 @@ WHERE a.id = $1 AND o.account = a.account AND o.lattice = a.lattice AND o.name =
 const claimNewsSQL = `
 WITH due AS (
     SELECT o.id FROM application_outbox o
-    WHERE o.not_before <= clock_timestamp() AND NOT EXISTS (
+    WHERE o.not_before <= clock_timestamp() AND ($3::text[] IS NULL OR o.channel = ANY($3)) AND NOT EXISTS (
         SELECT 1 FROM application_outbox p
         WHERE p.account = o.account AND p.lattice = o.lattice AND p.name = o.name AND p.channel = o.channel AND p.id < o.id)
     ORDER BY o.id LIMIT $1 FOR UPDATE OF o SKIP LOCKED)
@@ -58,10 +59,11 @@ RETURNING o.id, o.account, o.lattice, o.name, o.kind, o.revision, o.payload, o.c
 
 // ClaimNews takes up to limit news that are due, oldest first: of each
 // application and channel the oldest only, so that what one application has to
-// tell is carried in order. Nobody else gets them before the lease is over;
-// after it they are due again, unless they were delivered.
-func (s *Store) ClaimNews(ctx context.Context, limit int, lease time.Duration) ([]ledger.News, error) {
-	rows, err := s.pool.Query(ctx, claimNewsSQL, limit, lease.Seconds())
+// tell is carried in order. With no channel named it is those of all. Nobody
+// else gets them before the lease is over; after it they are due again, unless
+// they were delivered.
+func (s *Store) ClaimNews(ctx context.Context, limit int, lease time.Duration, channels ...string) ([]ledger.News, error) {
+	rows, err := s.pool.Query(ctx, claimNewsSQL, limit, lease.Seconds(), channels)
 	if err != nil {
 		return nil, fmt.Errorf("claim news of applications: %w", err)
 	}

@@ -248,7 +248,7 @@ SELECT id, revision, status FROM applications WHERE account = $1 AND lattice = $
 		}
 		b.Queue(`UPDATE applications SET status = $2, status_type = $3, status_message = $4 WHERE id = $1`,
 			id, status.raw, status.kind, status.message)
-		queueNews(b, id, channelNATS, ledger.NewsStatus, status.raw)
+		queueNews(b, id, ChannelNATS, ledger.NewsStatus, status.raw)
 	}
 	if err := settleWait(ctx, tx, b, id, a); err != nil {
 		return false, err
