@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,10 +36,11 @@ type observation struct {
 	changes  atomic.Int64 // of the lattice that were told
 	links    keyed        // one command about links of one source at a time: hosts lose all but one
 
-	mu       sync.Mutex // guards the rest
-	apps     map[ledger.AppKey]*watched
-	restarts map[string]time.Time // of hosts, since the observation began
-	configs  map[string]time.Time // of changes of configurations
+	mu      sync.Mutex // guards the rest
+	apps    map[ledger.AppKey]*watched
+	unwoken map[ledger.AppKey]bool // that were to be woken, and could not be told
+	births  map[string]time.Time   // of live hosts: when they started
+	configs map[string]time.Time   // of changes of configurations; zero: it was read for the first time
 }
 
 // errStale is the type of the error of work for another epoch. It is final: the
@@ -60,7 +62,9 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	if err != nil {
 		return workflows.AssessResult{}, err
 	}
-	out := scaler.Plan(plan)
+	planned := scaler.Plan(plan)
+	out := planned
+	out.Rows = slices.Clone(planned.Rows)
 	shared, err := ob.shared(ctx, in.Key, task, plan, &out)
 	if err != nil {
 		return workflows.AssessResult{}, err
@@ -89,7 +93,10 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	if !out.Retry.IsZero() {
 		res.Retry = max(time.Until(out.Retry), time.Millisecond)
 	}
-	if !ob.remember(in.Key, watched{input: plan, out: out, shared: shared}, a.Clean, before) {
+	if a.Clean { // its configurations are nobody's concern any more
+		_ = ob.observer.Want(ctx, in.Key.Name, nil)
+	}
+	if !ob.remember(in.Key, watched{input: plan, out: planned, shared: shared}, a.Clean, before) {
 		res.Retry, res.Clean = time.Millisecond, false
 	}
 	return res, nil
@@ -119,10 +126,22 @@ func (ob *observation) input(ctx context.Context, in workflows.AssessInput, task
 	names := plan.Names()
 	err := ob.observer.Want(ctx, in.Key.Name, names)
 	plan.State = ob.observer.State(names)
-	if len(plan.State.Hosts) == 0 { // nobody to ask, and nothing to be told anybody
+	switch {
+	case err == nil, len(plan.State.Hosts) == 0: // nobody to ask, and nothing to be told anybody
 		return plan, nil
+	case mayBeAnswered(err):
+		return plan, err
 	}
-	return plan, err
+	ob.log.Warn("a configuration cannot be read and counts as missing", "application", in.Key.String(), "error", err)
+	return plan, nil
+}
+
+// mayBeAnswered reports whether asking again may help. What hosts answer with
+// nonsense, or refuse, must not keep an application from being looked at.
+func mayBeAnswered(err error) bool {
+	return slices.ContainsFunc([]error{
+		lattice.ErrTimeout, lattice.ErrNobody, lattice.ErrCutOff, context.Canceled, context.DeadlineExceeded,
+	}, func(target error) bool { return errors.Is(err, target) })
 }
 
 // spare finds what others use, where something would be cleaned up.
@@ -171,7 +190,7 @@ func (ob *observation) backoff(in workflows.AssessInput, task store.Task, plan s
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
 	return b.Without(func(f scaler.Failure) bool {
-		if ob.restarts[f.Host].After(f.Since) && f.Host != "" {
+		if ob.births[f.Host].After(f.Since) { // the lattice's own failures have no host
 			return true
 		}
 		for _, name := range needs[f.Subject] {
@@ -303,12 +322,9 @@ func (ob *observation) Command(ctx context.Context, in workflows.CommandsInput) 
 	defer stop()
 	var results []workflows.CommandResult
 	for _, c := range in.Batch.Commands {
-		if err := ob.holds(ctx); err != nil {
-			return results, err
-		}
-		r := ob.execute(ctx, c)
-		if ctx.Err() != nil {
-			return results, ctx.Err()
+		r, err := ob.tell(ctx, c)
+		if err != nil {
+			return nil, err
 		}
 		results = append(results, workflows.CommandResult{Key: c.Key, OK: r.OK, Code: r.Code, Message: r.Message})
 		if !r.OK {
@@ -334,12 +350,28 @@ func (ob *observation) holds(ctx context.Context) error {
 	return nil
 }
 
-func (ob *observation) execute(ctx context.Context, c scaler.Command) lattice.Result {
+// tell carries one command out, if the lattice is still this observation's when
+// its turn has come. Its error says that nothing is known of the command.
+func (ob *observation) tell(ctx context.Context, c scaler.Command) (lattice.Result, error) {
 	if c.Link != nil {
 		defer ob.links.lock(c.Link.Source)()
 	}
-	return ob.observer.Execute(ctx, c)
+	if err := ob.holds(ctx); err != nil {
+		return lattice.Result{}, err
+	}
+	r := ob.observer.Execute(ctx, c)
+	switch {
+	case ctx.Err() != nil:
+		return r, ctx.Err()
+	case saysNothing(r):
+		return r, ob.stale(r.Message)
+	}
+	return r, nil
 }
+
+// saysNothing reports whether a command was not sent because the observation has
+// ended, which is no failure of the host.
+func saysNothing(r lattice.Result) bool { return !r.OK && r.Code == "" }
 
 func (ob *observation) stale(why string) error {
 	return temporal.NewApplicationErrorWithOptions(why, errStale, temporal.ApplicationErrorOptions{

@@ -150,8 +150,7 @@ func (ob *observation) run(ctx context.Context) error {
 	go func() { ended <- ob.observer.Run(ctx) }()
 	defer func() {
 		ob.cancel(nil)
-		// Why it ended, if it did by itself, has been told.
-		_ = <-ended
+		<-ended //nolint:errcheck // why it ended, if it did by itself, has been told
 	}()
 
 	beat := time.NewTicker(beatEvery)
@@ -172,6 +171,7 @@ func (ob *observation) run(ctx context.Context) error {
 	}
 	defer w.Stop()
 	go ob.wakeAll(ctx)
+	go ob.wakeMissed(ctx)
 	go ob.serve(ctx)
 
 	need := time.NewTicker(needEvery)
@@ -220,6 +220,8 @@ func (ob *observation) awaitSync(ctx context.Context, beat *time.Ticker) error {
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-activity.GetWorkerStopChannel(ctx):
+			return errStopping
 		case <-limit.C:
 			return fmt.Errorf("lattice %s could not be looked at within %s", ob.in.Lattice, syncTime)
 		case <-beat.C:

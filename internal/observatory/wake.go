@@ -3,6 +3,7 @@ package observatory
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,7 +28,10 @@ type watched struct {
 	shared bool
 }
 
-const wakeAtOnce = 16
+const (
+	wakeAtOnce = 16
+	wakeAgain  = 5 * time.Second // those that could not be woken
+)
 
 // remember keeps what a look found. It reports whether that still holds: what
 // has changed in the lattice since the look began, at which so many changes had
@@ -53,8 +57,12 @@ func (ob *observation) remember(key ledger.AppKey, w watched, clean bool, before
 			w.ids = append(w.ids, s.Link.Source, s.Link.Target)
 		}
 	}
+	unknown := ob.apps[key] == nil // so nobody has been woken for it yet
 	ob.apps[key] = &w
-	return ob.changes.Load() == before || !w.differs(ob.observer, time.Now())
+	if ob.changes.Load() == before {
+		return true
+	}
+	return (!unknown || !w.shared) && !w.differs(ob.observer, time.Now())
 }
 
 // changed is told by the observer what is different in the lattice.
@@ -62,15 +70,7 @@ func (ob *observation) changed(c lattice.Change) {
 	now := time.Now()
 	ob.mu.Lock()
 	ob.changes.Add(1)
-	if ob.restarts == nil {
-		ob.restarts, ob.configs = map[string]time.Time{}, map[string]time.Time{}
-	}
-	for _, h := range c.Started {
-		ob.restarts[h] = now
-	}
-	for _, name := range c.Configs {
-		ob.configs[name] = now
-	}
+	ob.remark(c, now)
 	var concerned []ledger.AppKey
 	for key, w := range ob.apps {
 		if c.Concerns(key.Name, w.ids, w.uses) && (w.shared || w.differs(ob.observer, now)) {
@@ -95,6 +95,28 @@ func (ob *observation) changed(c lattice.Change) {
 		cancel()
 	}
 	ob.wake(concerned)
+}
+
+// remark notes what gives failures a new chance. That a host is seen for the
+// first time does not: it may have run for long under another observer. Nor does
+// that a configuration is read for the first time. The caller holds mu.
+func (ob *observation) remark(c lattice.Change, now time.Time) {
+	if len(c.Hosts)+len(c.Started) > 0 {
+		ob.births = map[string]time.Time{}
+		for _, h := range ob.observer.Hosts() {
+			ob.births[h.ID] = now.Add(-h.Uptime)
+		}
+	}
+	if ob.configs == nil {
+		ob.configs = map[string]time.Time{}
+	}
+	for _, name := range c.Configs {
+		if _, read := ob.configs[name]; read {
+			ob.configs[name] = now
+		} else {
+			ob.configs[name] = time.Time{}
+		}
+	}
 }
 
 // runsFor reports whether anything that was started for an application runs.
@@ -170,10 +192,39 @@ func (ob *observation) wake(keys []ledger.AppKey) {
 			err := ob.Temporal.SignalWorkflow(ctx, api.AppWorkflowID(key.Account, key.Lattice, key.Name), "", api.SignalWake, nil)
 			var gone *serviceerror.NotFound
 			if err != nil && !errors.As(err, &gone) {
-				ob.log.Warn("cannot wake an application", "application", key.String(), "error", err)
+				ob.log.Warn("cannot wake an application; it is tried again", "application", key.String(), "error", err)
+				ob.missed(key)
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // none returns an error
+}
+
+func (ob *observation) missed(key ledger.AppKey) {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	if ob.unwoken == nil {
+		ob.unwoken = map[ledger.AppKey]bool{}
+	}
+	ob.unwoken[key] = true
+}
+
+// wakeMissed wakes those that Temporal could not be told to wake, until ctx ends:
+// nothing else may ever change that concerns them.
+func (ob *observation) wakeMissed(ctx context.Context) {
+	tick := time.NewTicker(wakeAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		ob.mu.Lock()
+		missed := slices.Collect(maps.Keys(ob.unwoken))
+		clear(ob.unwoken)
+		ob.mu.Unlock()
+		ob.wake(missed)
+	}
 }

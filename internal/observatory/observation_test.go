@@ -1,0 +1,148 @@
+package observatory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"tidewait/internal/lattice"
+	"tidewait/internal/ledger"
+	"tidewait/internal/scaler"
+	"tidewait/internal/simhost"
+	"tidewait/internal/store"
+	"tidewait/workflows"
+)
+
+// connect starts a NATS server.
+func connect(t *testing.T) *nats.Conn {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+	require.NoError(t, err)
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	require.True(t, s.ReadyForConnections(10*time.Second), "the NATS server does not start")
+	nc, err := nats.Connect(s.ClientURL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// observe begins an observation that takes no lattice and wakes nobody. Each
+// change is told once it is noted.
+func observe(t *testing.T, nc *nats.Conn) (ob *observation, changes <-chan lattice.Change) {
+	t.Helper()
+	told := make(chan lattice.Change, 100)
+	log := slog.New(slog.DiscardHandler)
+	ob = &observation{Observatory: &Observatory{Log: log}, log: log, apps: map[ledger.AppKey]*watched{}}
+	ob.observer = lattice.NewObserver(lattice.Client{Conn: nc, Lattice: "default"}, lattice.Settings{}, log, func(c lattice.Change) {
+		ob.mu.Lock()
+		ob.remark(c, time.Now())
+		ob.mu.Unlock()
+		told <- c
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- ob.observer.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	return ob, told
+}
+
+// next waits for a change of a kind.
+func next(t *testing.T, changes <-chan lattice.Change, wanted func(lattice.Change) bool) {
+	t.Helper()
+	limit := time.After(30 * time.Second)
+	for {
+		select {
+		case c := <-changes:
+			if wanted(c) {
+				return
+			}
+		case <-limit:
+			require.FailNow(t, "nothing of the kind has changed")
+		}
+	}
+}
+
+func started(c lattice.Change) bool { return len(c.Started) > 0 }
+func configs(c lattice.Change) bool { return len(c.Configs) > 0 }
+
+// An engine that takes a lattice over sees its hosts and configurations for the
+// first time. That is no reason to forget what failed there, and since when.
+func TestOnlyWhatHappenedGivesFailuresANewChance(t *testing.T) {
+	nc := connect(t)
+	clock := simhost.NewManualClock(time.Now())
+	hosts := simhost.NewLattice(nc, simhost.Options{Clock: clock, Heartbeat: 24 * time.Hour})
+	t.Cleanup(hosts.Close)
+	spec := simhost.HostSpec{Name: "one"}
+	host, err := hosts.Start(t.Context(), spec)
+	require.NoError(t, err)
+	control := lattice.Client{Conn: nc, Lattice: "default"}
+	require.NoError(t, control.PutConfig(t.Context(), "settings", map[string]string{"mode": "a"}))
+	clock.Advance(time.Hour)
+
+	ob, changes := observe(t, nc)
+	next(t, changes, started)
+	require.NoError(t, ob.observer.Want(t.Context(), "shop", []string{"settings"}))
+	next(t, changes, configs)
+
+	failures := scaler.Backoff{
+		{Key: scaler.Key{Subject: "api", Host: host.ID()}, Code: scaler.CodeCommandFailed, Message: "no", Attempts: 7, Since: time.Now().Add(-time.Minute)},
+		{Key: scaler.Key{Subject: "web", Host: host.ID()}, Code: scaler.CodeCommandFailed, Message: "no", Attempts: 7, Since: time.Now().Add(-time.Minute)},
+	}
+	plan := scaler.Input{
+		Desired: []scaler.Scaler{{ID: "api", Needs: []scaler.Config{{Name: "settings"}}}, {ID: "web"}}, Now: time.Now(),
+	}
+	kept := func() scaler.Backoff {
+		return ob.backoff(workflows.AssessInput{Backoff: failures}, store.Task{}, plan)
+	}
+	require.Equal(t, failures, kept(), "the host and the configuration were there before")
+
+	require.NoError(t, control.PutConfig(t.Context(), "settings", map[string]string{"mode": "b"}))
+	next(t, changes, configs)
+	require.Equal(t, failures[1:], kept(), "what needs the configuration has a new chance")
+
+	host.Kill()
+	_, err = hosts.Start(t.Context(), spec)
+	require.NoError(t, err)
+	next(t, changes, started)
+	require.Empty(t, kept(), "what failed on the host has a new chance")
+}
+
+func TestOnlyQuestionsThatStayedOpenKeepAnApplicationFromBeingLookedAt(t *testing.T) {
+	for err, want := range map[error]bool{
+		lattice.ErrTimeout:                          true,
+		lattice.ErrNobody:                           true,
+		lattice.ErrCutOff:                           true,
+		context.DeadlineExceeded:                    true,
+		lattice.ErrUnreadable:                       false,
+		&lattice.Refused{Message: "no"}:             false,
+		&lattice.InvalidName{What: "configuration"}: false,
+	} {
+		require.Equal(t, want, mayBeAnswered(fmt.Errorf("ask: %w", err)), "%v", err)
+	}
+	require.True(t, mayBeAnswered(errors.Join(lattice.ErrUnreadable, lattice.ErrTimeout)))
+}
+
+// Whatever was not sent because the observation has ended is no failure of its
+// host.
+func TestCommandsOfAnObservationThatEndedSayNothing(t *testing.T) {
+	o := lattice.NewObserver(lattice.Client{Lattice: "default"}, lattice.Settings{}, slog.New(slog.DiscardHandler), nil)
+	r := o.Execute(t.Context(), scaler.Command{Action: scaler.Scale, ID: "api"})
+	require.Equal(t, lattice.Result{Message: "not sent: the lattice is not observed"}, r)
+	require.True(t, saysNothing(r))
+	require.False(t, saysNothing(lattice.Result{OK: true}))
+	require.False(t, saysNothing(lattice.Result{Code: scaler.CodeCommandFailed}))
+}
