@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -98,29 +99,32 @@ func (s Sweep) applications(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var errs []error // one that cannot be begun holds up no other
 	for in := range lattices {
 		if !running[api.LatticeWorkflowID(in.Account, in.Lattice)] {
-			if err := s.Courier.Observe(ctx, in.Account, in.Lattice); err != nil {
-				return err
-			}
+			errs = append(errs, s.Courier.Observe(ctx, in.Account, in.Lattice))
 		}
 	}
 	for _, key := range kept {
-		id := api.AppWorkflowID(key.Account, key.Lattice, key.Name)
-		if running[id] {
-			continue
+		if !running[api.AppWorkflowID(key.Account, key.Lattice, key.Name)] {
+			errs = append(errs, s.begin(ctx, key))
 		}
-		why, err := s.closed(ctx, id) // the list of those that run is a little behind
-		if err != nil {
-			return err
-		}
-		if why == "" {
-			continue
-		}
-		s.Log.Warn("an application that is kept had no workflow; it gets a new one", "application", key.String(), "why", why)
-		if err := s.Courier.Begin(ctx, key, 0); err != nil {
-			return err
-		}
+	}
+	return errors.Join(errs...)
+}
+
+// begin gives an application a workflow if it has none; the list of those that
+// run is a little behind. It does not wait for ever for one that takes no update.
+func (s Sweep) begin(ctx context.Context, key ledger.AppKey) error {
+	ctx, cancel := context.WithTimeout(ctx, carryTime)
+	defer cancel()
+	why, err := s.closed(ctx, api.AppWorkflowID(key.Account, key.Lattice, key.Name))
+	if err != nil || why == "" {
+		return err
+	}
+	s.Log.Warn("an application that is kept had no workflow; it gets a new one", "application", key.String(), "why", why)
+	if err := s.Courier.Begin(ctx, key, 0); err != nil {
+		return fmt.Errorf("begin application %s again: %w", key, err)
 	}
 	return nil
 }
