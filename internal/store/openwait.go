@@ -11,8 +11,8 @@ import (
 )
 
 // NoteWait records a wait that a workflow declares, or what changed of it. Since
-// is kept from the first time. An application that is not stored any more is not
-// waited for by anybody.
+// is kept from the first time. An application that is not deployed any more
+// does not wait.
 func (s *Store) NoteWait(ctx context.Context, w ledger.OpenWait) error {
 	var mission, phase *int64
 	var app ledger.AppKey // of no application
@@ -29,10 +29,12 @@ func (s *Store) NoteWait(ctx context.Context, w ledger.OpenWait) error {
 		bound = &w.Bound
 	}
 	_, err := s.pool.Exec(ctx, `
+WITH app AS (
+    SELECT id FROM applications WHERE account = $9 AND lattice = $10 AND name = $11 AND deployed_version IS NOT NULL
+    FOR KEY SHARE) -- before the row of the wait, as a deploy takes them
 INSERT INTO open_waits AS o (workflow_id, mission_id, phase_id, application_id, kind, code, reason, since, bound)
-SELECT $1, $2, $3, a.id, $4, $5, $6, $7, $8
-FROM (SELECT 1) one LEFT JOIN applications a ON a.account = $9 AND a.lattice = $10 AND a.name = $11
-WHERE $2::bigint IS NOT NULL OR a.id IS NOT NULL
+SELECT $1, $2, $3, app.id, $4, $5, $6, $7, $8 FROM (SELECT 1) one LEFT JOIN app ON true
+WHERE $2::bigint IS NOT NULL OR app.id IS NOT NULL
 ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason, bound = EXCLUDED.bound,
     since = CASE WHEN o.kind = EXCLUDED.kind THEN o.since ELSE EXCLUDED.since END, kind = EXCLUDED.kind,
     checked_at = clock_timestamp()`,
