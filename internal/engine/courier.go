@@ -47,7 +47,7 @@ func (c *Courier) Kick() {
 }
 
 const (
-	courierBatch   = 64
+	courierBatch   = 16 // carried within the claim, however slowly
 	courierAtOnce  = 8
 	carryTime      = 10 * time.Second
 	claimTime      = 30 * time.Second // after that another engine carries what this one took
