@@ -39,6 +39,7 @@ type observation struct {
 	mu      sync.Mutex // guards the rest
 	apps    map[ledger.AppKey]*watched
 	unwoken map[ledger.AppKey]bool // that were to be woken, and could not be told
+	unclean map[ledger.AppKey]bool // of which something may be left, and the database could not be told
 	births  map[string]time.Time   // of live hosts: when they started
 	configs map[string]time.Time   // of changes of configurations; zero: it was read for the first time
 }

@@ -171,7 +171,7 @@ func (ob *observation) run(ctx context.Context) error {
 	}
 	defer w.Stop()
 	go ob.wakeAll(ctx)
-	go ob.wakeMissed(ctx)
+	go ob.catchUp(ctx)
 	go ob.serve(ctx)
 
 	need := time.NewTicker(needEvery)
@@ -191,7 +191,9 @@ func (ob *observation) run(ctx context.Context) error {
 				return err
 			}
 		case <-need.C:
-			needed, err := ob.note(ctx)
+			noting, done := context.WithTimeout(ctx, beatEvery) // a database that hangs must not look like a frozen process
+			needed, err := ob.note(noting)
+			done()
 			switch {
 			case errors.Is(err, store.ErrSuperseded):
 				return err

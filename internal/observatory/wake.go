@@ -29,8 +29,8 @@ type watched struct {
 }
 
 const (
-	wakeAtOnce = 16
-	wakeAgain  = 5 * time.Second // those that could not be woken
+	wakeAtOnce   = 16
+	catchUpEvery = 5 * time.Second
 )
 
 // remember keeps what a look found. It reports whether that still holds: what
@@ -86,7 +86,6 @@ func (ob *observation) changed(c lattice.Change) {
 		}
 	}
 	ob.mu.Unlock()
-	ob.cleanUp(strangers)
 	if len(c.Hosts) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
 		if _, err := ob.note(ctx); err != nil {
@@ -95,6 +94,7 @@ func (ob *observation) changed(c lattice.Change) {
 		cancel()
 	}
 	ob.wake(concerned)
+	ob.cleanUp(strangers)
 }
 
 // remark notes what gives failures a new chance. That a host is seen for the
@@ -131,14 +131,16 @@ func runsFor(app string, hosts []scaler.Host) bool {
 // deployed: a host that was away while they were undeployed comes back with it.
 // Of what nobody knows here nothing is touched.
 func (ob *observation) cleanUp(keys []ledger.AppKey) {
-	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
-	defer cancel()
-	for _, key := range keys {
+	for i, key := range keys {
+		ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
 		found, err := ob.Store.LeftOver(ctx, key)
-		switch {
-		case err != nil:
-			ob.log.Warn("cannot have an application cleaned up", "application", key.String(), "error", err)
-		case found:
+		cancel()
+		if err != nil {
+			ob.log.Warn("cannot have an application cleaned up; it is tried again", "application", key.String(), "error", err)
+			ob.missed(&ob.unclean, keys[i:]...)
+			return
+		}
+		if found {
 			ob.log.Info("something is left of an application that is not deployed", "application", key.String())
 			ob.Changed()
 		}
@@ -193,7 +195,7 @@ func (ob *observation) wake(keys []ledger.AppKey) {
 			var gone *serviceerror.NotFound
 			if err != nil && !errors.As(err, &gone) {
 				ob.log.Warn("cannot wake an application; it is tried again", "application", key.String(), "error", err)
-				ob.missed(key)
+				ob.missed(&ob.unwoken, key)
 			}
 			return nil
 		})
@@ -201,19 +203,22 @@ func (ob *observation) wake(keys []ledger.AppKey) {
 	_ = g.Wait() // none returns an error
 }
 
-func (ob *observation) missed(key ledger.AppKey) {
+// missed adds to what catchUp does.
+func (ob *observation) missed(due *map[ledger.AppKey]bool, keys ...ledger.AppKey) {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
-	if ob.unwoken == nil {
-		ob.unwoken = map[ledger.AppKey]bool{}
+	if *due == nil {
+		*due = map[ledger.AppKey]bool{}
 	}
-	ob.unwoken[key] = true
+	for _, key := range keys {
+		(*due)[key] = true
+	}
 }
 
-// wakeMissed wakes those that Temporal could not be told to wake, until ctx ends:
-// nothing else may ever change that concerns them.
-func (ob *observation) wakeMissed(ctx context.Context) {
-	tick := time.NewTicker(wakeAgain)
+// catchUp does until ctx ends what Temporal or the database did not take when it
+// was due: nothing else may ever change that would be a reason to do it.
+func (ob *observation) catchUp(ctx context.Context) {
+	tick := time.NewTicker(catchUpEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -222,9 +227,11 @@ func (ob *observation) wakeMissed(ctx context.Context) {
 		case <-tick.C:
 		}
 		ob.mu.Lock()
-		missed := slices.Collect(maps.Keys(ob.unwoken))
+		unwoken, unclean := slices.Collect(maps.Keys(ob.unwoken)), slices.Collect(maps.Keys(ob.unclean))
 		clear(ob.unwoken)
+		clear(ob.unclean)
 		ob.mu.Unlock()
-		ob.wake(missed)
+		ob.wake(unwoken)
+		ob.cleanUp(unclean)
 	}
 }
