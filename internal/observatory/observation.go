@@ -274,6 +274,9 @@ func (ob *observation) assessment(key ledger.AppKey, task store.Task, plan scale
 	if status.Status.Message != "" {
 		a.line += ": " + status.Status.Message
 	}
+	if !task.IsDeployed && len(plan.State.Hosts) == 0 && !out.Owned.Empty() {
+		a.line = "its links and configurations are deleted when a host appears"
+	}
 	a.Wait = waitOf(status.Status)
 	return a
 }

@@ -146,3 +146,25 @@ func TestCommandsOfAnObservationThatEndedSayNothing(t *testing.T) {
 	require.False(t, saysNothing(lattice.Result{OK: true}))
 	require.False(t, saysNothing(lattice.Result{Code: scaler.CodeCommandFailed}))
 }
+
+// An application that is not deployed any more, and of which links are left that
+// nobody is there to delete, says what it is still there for.
+func TestWhatIsLeftWithoutHostsIsSaid(t *testing.T) {
+	ob := &observation{Observatory: &Observatory{}}
+	ob.observer = lattice.NewObserver(lattice.Client{Lattice: "default"}, lattice.Settings{}, slog.New(slog.DiscardHandler), nil)
+	for _, c := range []struct {
+		owned scaler.Resources
+		line  string
+		clean bool
+	}{
+		{scaler.Resources{Configs: []string{"shop-settings"}}, "its links and configurations are deleted when a host appears", false},
+		{scaler.Resources{}, "undeployed: the application is not deployed", true},
+	} {
+		plan := scaler.Input{App: "shop", Lattice: "default", Owned: c.owned, Now: time.Now()}
+		a := ob.assessment(ledger.AppKey{Account: "default", Lattice: "default", Name: "shop"}, store.Task{}, plan, scaler.Plan(plan))
+		require.Equal(t, c.line, a.line)
+		require.Equal(t, c.clean, a.Clean)
+		require.JSONEq(t, `{"status": {"type": "undeployed", "message": "the application is not deployed"}, "version": "", "components": []}`, string(a.Status))
+		require.Nil(t, a.Wait)
+	}
+}
