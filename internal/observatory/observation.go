@@ -277,7 +277,7 @@ func (ob *observation) assessment(key ledger.AppKey, task store.Task, plan scale
 	if !task.IsDeployed && len(plan.State.Hosts) == 0 && !out.Owned.Empty() {
 		a.line = "its links and configurations are deleted when a host appears"
 	}
-	a.Wait = waitOf(status.Status)
+	a.Wait = waitIn(status)
 	return a
 }
 
@@ -304,6 +304,16 @@ var kinds = map[string]string{
 	scaler.CodeConfigMissing:   ledger.KindDependency,
 	scaler.CodeSecretMissing:   ledger.KindDependency,
 	codeSharedMissing:          ledger.KindDependency,
+}
+
+// waitIn is the wait of an application: that of its status, or else the first
+// that one of its scalers tells of, beside something that is no wait.
+func waitIn(status wadm.Status) *ledger.AppWait {
+	w := waitOf(status.Status)
+	for i := 0; w == nil && i < len(status.Scalers); i++ {
+		w = waitOf(status.Scalers[i].Status)
+	}
+	return w
 }
 
 // waitOf is the wait that a status tells of, if it does.

@@ -17,6 +17,7 @@ import (
 	"tidewait/internal/scaler"
 	"tidewait/internal/simhost"
 	"tidewait/internal/store"
+	"tidewait/internal/wadm"
 	"tidewait/workflows"
 )
 
@@ -166,5 +167,26 @@ func TestWhatIsLeftWithoutHostsIsSaid(t *testing.T) {
 		require.Equal(t, c.clean, a.Clean)
 		require.JSONEq(t, `{"status": {"type": "undeployed", "message": "the application is not deployed"}, "version": "", "components": []}`, string(a.Status))
 		require.Nil(t, a.Wait)
+	}
+}
+
+// A failure that ends by no wait, such as a link that another one is in the way
+// of, does not hide that something else is waited for.
+func TestTheWaitBesideAnotherFailureIsShown(t *testing.T) {
+	since := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+	conflict := wadm.ScalerStatus{Status: wadm.StatusInfo{Type: wadm.Failed, Reason: scaler.CodeLinkConflict, Message: "in the way", Since: &since}}
+	refused := wadm.ScalerStatus{Status: wadm.StatusInfo{Type: wadm.Failed, Reason: scaler.CodeCommandRefused, Message: "no", Since: &since}}
+	missing := wadm.ScalerStatus{Status: wadm.StatusInfo{Type: wadm.Waiting, Reason: scaler.CodeConfigMissing, Message: "not there", Since: &since}}
+	backoff := &ledger.AppWait{Kind: ledger.KindBackoff, Code: "command_refused", Reason: "no", Since: since}
+	for _, c := range []struct {
+		rows []wadm.ScalerStatus
+		want *ledger.AppWait
+	}{
+		{[]wadm.ScalerStatus{conflict}, nil},
+		{[]wadm.ScalerStatus{refused}, backoff},
+		{[]wadm.ScalerStatus{conflict, missing, refused}, &ledger.AppWait{Kind: ledger.KindDependency, Code: "config_missing", Reason: "not there", Since: since}},
+		{[]wadm.ScalerStatus{conflict, refused}, backoff},
+	} {
+		require.Equal(t, c.want, waitIn(wadm.Aggregate(c.rows)))
 	}
 }
