@@ -46,6 +46,10 @@ func (m *reconciling) rest(ctx context.Context, d time.Duration) (rest, error) {
 	return rest{used[0], used[1], (after - before) / minutes, float64(beats.Load()) / minutes}, err
 }
 
+// metricsLag is how long it takes until Temporal shows what it has done: the
+// questions about histories would be counted otherwise.
+const metricsLag = 15 * time.Second
+
 func (s *steady) span() time.Duration { return time.Duration(s.pick(60, 5)) * time.Second }
 
 // without measures what comes before the applications.
@@ -70,6 +74,9 @@ func (s *steady) with(ctx context.Context) ([]line, error) {
 	s.say("reconcile: watching the engine with hosts and applications")
 	before, err := s.events(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := watch(ctx, metricsLag); err != nil {
 		return nil, err
 	}
 	began := time.Now()
