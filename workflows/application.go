@@ -101,8 +101,9 @@ func (a *application) look() (AssessResult, error) {
 }
 
 // observerPickup is how long a lattice's observer may take before its absence
-// is a wait. An engine that dies is followed by another one within it, mostly.
-const observerPickup = 10 * time.Second
+// is a wait: longer than it takes another engine to follow one that died or
+// froze, and than a busy observer takes.
+const observerPickup = 20 * time.Second
 
 func (a *application) assess(in AssessInput) (AssessResult, error) {
 	var res AssessResult

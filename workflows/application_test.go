@@ -286,7 +286,7 @@ func TestApplicationWithoutObserver(t *testing.T) {
 		}
 		return real(ctx, in)
 	}
-	from := since.Add(-10 * time.Second)
+	from := since.Add(-20 * time.Second)
 	e.upserts(waitsFor("observer", "observer_absent", from), noWait())
 	e.revise(time.Hour, 2, func() { s.then(undeployed) })
 	require.NoError(t, e.application(appInput))

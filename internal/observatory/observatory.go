@@ -160,6 +160,9 @@ func (ob *observation) run(ctx context.Context) error {
 	}
 	w := worker.New(ob.Temporal, workflows.LatticeQueue(ob.in.Account, ob.in.Lattice), worker.Options{
 		DisableWorkflowWorker: true, WorkerStopTimeout: stopWithin, DisableRegistrationAliasing: true,
+		// More serve a busy lattice faster; those of a frozen process swallow as many
+		// tasks until they time out.
+		MaxConcurrentActivityTaskPollers: 4,
 	})
 	w.RegisterActivityWithOptions(ob.Assess, activity.RegisterOptions{Name: workflows.ActivityAssess})
 	w.RegisterActivityWithOptions(ob.Command, activity.RegisterOptions{Name: workflows.ActivityCommands})
