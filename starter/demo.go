@@ -32,7 +32,7 @@ there; it is shown waiting, is placed when the node is freed, and its results
 are commits. The demo fails where QEMU is missing; nothing stands in for it.
 
 Then an application is deployed into a lattice without hosts, where it waits;
-simulated hosts join, and it is deployed; a version with a missing image fails in
+a simulated host joins, and it is deployed; a version with a missing image fails in
 the registry's words and is tried again ever more rarely; the version before is
 deployed again.`,
 		Example: "  tidewait demo\n  tidewait demo --keep",

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,8 +40,8 @@ func (d *demo) applications(ctx context.Context) error {
 	if err := d.show(ctx, "waits", "--kind", "lattice"); err != nil {
 		return err
 	}
-	d.say("three simulated hosts join the lattice")
-	hosts, err := d.product.SimulateHosts(ctx, 3)
+	d.say("a simulated host joins the lattice")
+	hosts, err := d.product.SimulateHosts(ctx, 1)
 	if err != nil {
 		return failed("%w", err)
 	}
@@ -85,23 +84,15 @@ func (d *demo) failAndMend(ctx context.Context, hosts *local.Hosts) error {
 	return d.show(ctx, "app", "undeploy", demoApp)
 }
 
-// tries are the times at which hosts were told to run the missing image, on the
-// host that was told so most often.
+// tries are the times at which the host was told to run the missing image.
 func tries(l *simhost.Lattice) []time.Time {
-	byHost := map[string][]time.Time{}
+	var times []time.Time
 	for _, c := range l.Calls() {
 		if c.Image == demoMissing {
-			byHost[c.Host] = append(byHost[c.Host], c.Time)
+			times = append(times, c.Time)
 		}
 	}
-	var most []time.Time
-	for _, times := range byHost {
-		if len(times) > len(most) {
-			most = times
-		}
-	}
-	slices.SortFunc(most, time.Time.Compare)
-	return most
+	return times
 }
 
 func spacing(times []time.Time) string {
