@@ -72,6 +72,7 @@ type Stack struct {
 
 	dir     string
 	lock    *os.File
+	claims  claims
 	sockets string // of Postgres; empty before it is made
 	order   []*Service
 	failed  chan error
@@ -177,7 +178,7 @@ func (s *Stack) start(ctx context.Context, o Options, p programs) error {
 			return err
 		}
 	}
-	ports, err := settlePorts(o)
+	ports, err := settlePorts(o, &s.claims)
 	if err != nil {
 		return err
 	}
@@ -254,5 +255,6 @@ func (s *Stack) Stop(ctx context.Context) error {
 	if s.sockets != "" {
 		faults = append(faults, os.RemoveAll(s.sockets))
 	}
+	s.claims.release()
 	return errors.Join(append(faults, unlockDir(s.lock))...)
 }

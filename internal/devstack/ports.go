@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Ports are the TCP ports of a stack, all on 127.0.0.1.
@@ -30,15 +32,46 @@ const (
 	highestPort = 32767
 )
 
+// claims are the ports that a stack has chosen, and nobody else's stack will
+// while this one lives: between its choice and the moment when a service listens
+// there, seconds pass in which the port looks free.
+type claims []*os.File
+
+// claim reports whether a port was free to take, and takes it.
+func (c *claims) claim(port int) bool {
+	dir := filepath.Join(os.TempDir(), "tidewait-ports")
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return isFree(port)
+	}
+	_ = os.Chmod(dir, 0o777)                                                                       //nolint:gosec // every user's stacks claim there; only who made it may, and need
+	file, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_RDWR|os.O_CREATE, 0o666) //nolint:gosec // the same
+	if err != nil {
+		return isFree(port) // another user's file: the port itself still tells
+	}
+	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !isFree(port) {
+		file.Close()
+		return false
+	}
+	*c = append(*c, file)
+	return true
+}
+
+// release gives all ports free; doing it again does nothing.
+func (c *claims) release() {
+	for _, file := range *c {
+		file.Close()
+	}
+	*c = nil
+}
+
 // settlePorts decides every port and writes them down for the next start.
-func settlePorts(o Options) (Ports, error) {
+func settlePorts(o Options, claimed *claims) (Ports, error) {
 	path := filepath.Join(o.Dir, "ports.json")
 	before, err := readPorts(path)
 	if err != nil {
 		return Ports{}, err
 	}
 	ports := before
-	taken := map[int]bool{}
 	for _, p := range []struct {
 		name  string
 		of    Name
@@ -56,10 +89,9 @@ func settlePorts(o Options) (Ports, error) {
 			continue
 		}
 		last := *p.port
-		if *p.port, err = choosePort(p.name, p.fixed, last, taken); err != nil {
+		if *p.port, err = choosePort(p.name, p.fixed, last, claimed); err != nil {
 			return Ports{}, err
 		}
-		taken[*p.port] = true
 		if last != 0 && p.fixed == 0 && *p.port != last {
 			o.Progress(fmt.Sprintf("Port %d is in use, %s moves to %d", last, p.name, *p.port))
 		}
@@ -67,19 +99,19 @@ func settlePorts(o Options) (Ports, error) {
 	return ports, writePorts(path, ports)
 }
 
-func choosePort(name string, fixed, last int, taken map[int]bool) (int, error) {
+func choosePort(name string, fixed, last int, claimed *claims) (int, error) {
 	if fixed != 0 {
-		if taken[fixed] || !isFree(fixed) {
+		if !claimed.claim(fixed) {
 			return 0, portInUse(name, fixed)
 		}
 		return fixed, nil
 	}
-	if last != 0 && !taken[last] && isFree(last) {
+	if last != 0 && claimed.claim(last) {
 		return last, nil
 	}
 	for range 1000 {
 		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		if !taken[port] && isFree(port) {
+		if claimed.claim(port) {
 			return port, nil
 		}
 	}
