@@ -45,7 +45,7 @@ func (ob *observation) remember(key ledger.AppKey, w watched, clean bool, before
 	}
 	in, out := &w.input, w.out
 	in.Previous, in.Backoff, in.Owned = out.Rows, out.Backoff, out.Owned
-	in.State = scaler.State{} // it is looked at anew, and is large
+	in.State = scaler.State{}       // it is looked at anew, and is large
 	for _, b := range out.Batches { // they are under way from now on
 		in.Pending = append(in.Pending[:len(in.Pending):len(in.Pending)], b.Commands...)
 	}
