@@ -59,14 +59,18 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 		return workflows.AssessResult{}, err
 	}
 	before := ob.changes.Load()
-	plan, err := ob.input(ctx, in, task)
+	manifest, err := deployed(in.Key, task)
+	if err != nil {
+		return workflows.AssessResult{}, err
+	}
+	plan, err := ob.input(ctx, in, task, manifest)
 	if err != nil {
 		return workflows.AssessResult{}, err
 	}
 	planned := scaler.Plan(plan)
 	out := planned
 	out.Rows = slices.Clone(planned.Rows)
-	shared, err := ob.shared(ctx, in.Key, task, plan, &out)
+	shared, err := ob.shared(ctx, in.Key, manifest, plan, &out)
 	if err != nil {
 		return workflows.AssessResult{}, err
 	}
@@ -103,18 +107,27 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	return res, nil
 }
 
+// deployed is the manifest that is deployed; without one, it wants nothing.
+func deployed(key ledger.AppKey, task store.Task) (m oam.Manifest, err error) {
+	if !task.IsDeployed {
+		return m, nil
+	}
+	if err := json.Unmarshal(task.Manifest, &m); err != nil {
+		return m, temporal.NewNonRetryableApplicationError(
+			fmt.Sprintf("version %s of application %s is stored and cannot be read", task.Version, key), "UnreadableManifest", err)
+	}
+	return m, nil
+}
+
 // input puts together what a plan depends on.
-func (ob *observation) input(ctx context.Context, in workflows.AssessInput, task store.Task) (scaler.Input, error) {
+func (ob *observation) input(
+	ctx context.Context, in workflows.AssessInput, task store.Task, manifest oam.Manifest,
+) (scaler.Input, error) {
 	plan := scaler.Input{
 		App: in.Key.Name, Lattice: in.Key.Lattice, Owned: task.Owned, Pending: in.Pending, Now: time.Now().UTC(),
 	}
 	if task.IsDeployed {
-		var m oam.Manifest
-		if err := json.Unmarshal(task.Manifest, &m); err != nil {
-			return plan, temporal.NewNonRetryableApplicationError(
-				fmt.Sprintf("version %s of application %s is stored and cannot be read", task.Version, in.Key), "UnreadableManifest", err)
-		}
-		plan.Desired = scaler.List(m)
+		plan.Desired = scaler.List(manifest)
 		var status wadm.Status
 		if err := json.Unmarshal(task.Status, &status); err == nil {
 			plan.Previous = status.Scalers
@@ -210,17 +223,10 @@ const codeSharedMissing = "shared_application_missing"
 // deployed any more that they wait for these. It reports whether the
 // application refers to any.
 func (ob *observation) shared(
-	ctx context.Context, key ledger.AppKey, task store.Task, plan scaler.Input, out *scaler.Outcome,
+	ctx context.Context, key ledger.AppKey, manifest oam.Manifest, plan scaler.Input, out *scaler.Outcome,
 ) (refers bool, err error) {
-	if !task.IsDeployed || len(plan.State.Hosts) == 0 {
-		return false, nil
-	}
-	var m oam.Manifest
-	if err := json.Unmarshal(task.Manifest, &m); err != nil {
-		return false, err
-	}
-	references := m.Facts().References
-	if len(references) == 0 {
+	references := manifest.Facts().References
+	if len(references) == 0 || len(plan.State.Hosts) == 0 {
 		return false, nil
 	}
 	missing, err := ob.Store.MissingShared(ctx, key.Account, key.Lattice, references)
@@ -330,7 +336,7 @@ func waitOf(info wadm.StatusInfo) *ledger.AppWait {
 // left: they may depend on it, and the next look asks for them again.
 func (ob *observation) Command(ctx context.Context, in workflows.CommandsInput) ([]workflows.CommandResult, error) {
 	if in.Epoch != ob.epoch {
-		return nil, ob.stale("the look that asked for the commands was at an earlier observation")
+		return nil, errorStale("the look that asked for the commands was at an earlier observation")
 	}
 	ctx, stop := keepAlive(ctx)
 	defer stop()
@@ -355,11 +361,11 @@ func (ob *observation) holds(ctx context.Context) error {
 	switch {
 	case errors.Is(err, store.ErrSuperseded):
 		ob.cancel(err)
-		return ob.stale(err.Error())
+		return errorStale(err.Error())
 	case err != nil:
 		return err
 	case !ob.fresh(): // asked last: whoever is frozen here notices
-		return ob.stale(errFrozen.Error())
+		return errorStale(errFrozen.Error())
 	}
 	return nil
 }
@@ -378,7 +384,7 @@ func (ob *observation) tell(ctx context.Context, c scaler.Command) (lattice.Resu
 	case ctx.Err() != nil:
 		return r, ctx.Err()
 	case saysNothing(r):
-		return r, ob.stale(r.Message)
+		return r, errorStale(r.Message)
 	}
 	return r, nil
 }
@@ -387,7 +393,7 @@ func (ob *observation) tell(ctx context.Context, c scaler.Command) (lattice.Resu
 // ended, which is no failure of the host.
 func saysNothing(r lattice.Result) bool { return !r.OK && r.Code == "" }
 
-func (ob *observation) stale(why string) error {
+func errorStale(why string) error {
 	return temporal.NewApplicationErrorWithOptions(why, errStale, temporal.ApplicationErrorOptions{
 		NonRetryable: true, Category: temporal.ApplicationErrorCategoryBenign,
 	})

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -274,13 +275,5 @@ func (ob *observation) hosts() int {
 }
 
 func (ob *observation) watchedAlways() bool {
-	if ob.in.Account != ledger.DefaultAccount {
-		return false
-	}
-	for _, name := range ob.Watch {
-		if name == ob.in.Lattice {
-			return true
-		}
-	}
-	return false
+	return ob.in.Account == ledger.DefaultAccount && slices.Contains(ob.Watch, ob.in.Lattice)
 }

@@ -1,13 +1,10 @@
 package observatory
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"tidewait/internal/api"
-	"tidewait/internal/lattice"
 	"tidewait/internal/natsrpc"
 )
 
@@ -27,10 +24,8 @@ func (ob *observation) serve(ctx context.Context) {
 
 func (ob *observation) detail() api.LatticeDetail {
 	since, _ := ob.observer.Observed()
-	hosts := slices.Clone(ob.observer.Hosts())
-	slices.SortFunc(hosts, func(a, b lattice.Host) int { return cmp.Compare(a.ID, b.ID) })
 	return api.LatticeDetail{
 		Now: time.Now().UTC(), Account: ob.in.Account, Lattice: ob.in.Lattice, Observer: ob.Engine, Epoch: ob.epoch,
-		Since: since.UTC(), Hosts: hosts, Stats: ob.observer.Stats(),
+		Since: since.UTC(), Hosts: ob.observer.Hosts(), Stats: ob.observer.Stats(),
 	}
 }
