@@ -1,8 +1,6 @@
 package wadmapi
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -10,15 +8,13 @@ import (
 	"tidewait/internal/wadm"
 )
 
-// encode writes v as compact JSON with nothing escaped that need not be.
+// encode writes what is replied or published.
 func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	b, err := wadm.Encode(v)
+	if err != nil {
 		return nil, fmt.Errorf("encode a reply: %w", err)
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	return b, nil
 }
 
 // maxMessage is the most bytes of a message.
