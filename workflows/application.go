@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -53,7 +54,7 @@ type application struct {
 
 	revision int64 // of what was deployed at the latest look
 	backoff  scaler.Backoff
-	pending  []scaler.Command
+	underway []*scaler.Batch // that hosts are being told
 	results  []CommandResult // since the latest look
 	again    bool            // commands ended in a way that says nothing: look
 	waits    waits
@@ -87,7 +88,7 @@ func (a *application) listen() error {
 // look compares the application with its lattice and shows how it is.
 func (a *application) look() (AssessResult, error) {
 	in := AssessInput{
-		Key: a.key, Revision: a.revision, Backoff: a.backoff, Pending: a.pending, Results: a.results,
+		Key: a.key, Revision: a.revision, Backoff: a.backoff, Pending: a.pending(), Results: a.results,
 		Nudged: drain(a.nudge),
 	}
 	drain(a.wake)
@@ -159,16 +160,16 @@ var waitsOfApplications = map[string]struct{ next, hint string }{
 // send tells hosts what to do, each its own batch, all at once.
 func (a *application) send(res AssessResult) {
 	for _, b := range res.Batches {
-		a.pending = append(a.pending, b.Commands...)
-		workflow.Go(a.ctx, func(ctx workflow.Context) { a.command(ctx, res.Epoch, b) })
+		a.underway = append(a.underway, &b)
+		workflow.Go(a.ctx, func(ctx workflow.Context) { a.command(ctx, res.Epoch, &b) })
 	}
 }
 
-func (a *application) command(ctx workflow.Context, epoch int64, b scaler.Batch) {
-	ctx = withCommands(ctx, a.key.Account, a.key.Lattice, summarize(b))
+func (a *application) command(ctx workflow.Context, epoch int64, b *scaler.Batch) {
+	ctx = withCommands(ctx, a.key.Account, a.key.Lattice, summarize(*b))
 	var results []CommandResult
-	err := workflow.ExecuteActivity(ctx, ActivityCommands, CommandsInput{Key: a.key, Epoch: epoch, Batch: b}).Get(ctx, &results)
-	a.pending = without(a.pending, b.Commands)
+	err := workflow.ExecuteActivity(ctx, ActivityCommands, CommandsInput{Key: a.key, Epoch: epoch, Batch: *b}).Get(ctx, &results)
+	a.underway = slices.DeleteFunc(a.underway, func(other *scaler.Batch) bool { return other == b })
 	a.results = append(a.results, results...)
 	// An activity that was lost, or refused because another engine observes the
 	// lattice now, says nothing about its commands: the lattice does.
@@ -188,23 +189,13 @@ func summarize(b scaler.Batch) string {
 	return text
 }
 
-// without takes away commands that are no longer pending.
-func without(pending, done []scaler.Command) []scaler.Command {
-	keys := map[string]bool{}
-	for _, c := range done {
-		keys[identity(c)] = true
+// pending is what hosts are being told, and may have done or not.
+func (a *application) pending() []scaler.Command {
+	var all []scaler.Command
+	for _, b := range a.underway {
+		all = append(all, b.Commands...)
 	}
-	var left []scaler.Command
-	for _, c := range pending {
-		if !keys[identity(c)] {
-			left = append(left, c)
-		}
-	}
-	return left
-}
-
-func identity(c scaler.Command) string {
-	return fmt.Sprintf("%s %s %s %s %v", c.Action, c.Host, c.Subject, c.ID, c.Link)
+	return all
 }
 
 // await returns when there is reason to look again.
@@ -224,7 +215,7 @@ func (a *application) await(retry time.Duration) error {
 // quiet reports whether nothing is under way, and nothing has come that is not
 // looked at yet.
 func (a *application) quiet() bool {
-	return a.wanted == a.seen && !a.again && len(a.pending) == 0 && len(a.results) == 0 &&
+	return a.wanted == a.seen && !a.again && len(a.underway) == 0 && len(a.results) == 0 &&
 		a.wake.Len() == 0 && a.nudge.Len() == 0 && workflow.AllHandlersFinished(a.ctx)
 }
 
