@@ -65,19 +65,11 @@ func (c *Courier) Run(ctx context.Context) {
 }
 
 func (c *Courier) serve(ctx context.Context, channel string, kick <-chan struct{}) {
-	tick := time.NewTicker(dispatchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-kick:
-		case <-tick.C:
-		}
+	whenKicked(ctx, kick, func() {
 		if err := c.drain(ctx, channel); err != nil && ctx.Err() == nil {
 			c.Log.Warn("news of applications stay in the outbox and are tried again", "channel", channel, "error", err)
 		}
-	}
+	})
 }
 
 // drain carries news of a channel until none is due. Each claim gets the oldest

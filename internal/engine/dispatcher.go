@@ -35,18 +35,26 @@ func (d *Dispatcher) Kick() { token(d.kick) }
 
 // Run carries signals until ctx ends.
 func (d *Dispatcher) Run(ctx context.Context) {
+	whenKicked(ctx, d.kick, func() {
+		if err := d.drain(ctx); err != nil && ctx.Err() == nil {
+			d.log.Warn("signals stay in the outbox and are tried again", "error", err)
+		}
+	})
+}
+
+// whenKicked works whenever it is kicked, and now and then without, until ctx
+// ends.
+func whenKicked(ctx context.Context, kick <-chan struct{}, work func()) {
 	tick := time.NewTicker(dispatchEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.kick:
+		case <-kick:
 		case <-tick.C:
 		}
-		if err := d.drain(ctx); err != nil && ctx.Err() == nil {
-			d.log.Warn("signals stay in the outbox and are tried again", "error", err)
-		}
+		work()
 	}
 }
 
