@@ -74,27 +74,13 @@ func (a *apps) list(ctx context.Context) error {
 
 // watch shows the list until it is interrupted, which is its normal end.
 func (a *apps) watch(ctx context.Context, every time.Duration) error {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
 	var before []wadm.Summary
-	for first := true; ; first = false {
-		list, err := askApps(ctx, a, a.client.List)
-		if ctx.Err() != nil {
-			return interrupted("interrupted")
-		}
-		if err != nil {
-			return err
-		}
-		if err := a.showList(first, before, list); err != nil {
-			return err
-		}
-		before = list
-		select {
-		case <-ctx.Done():
-			return interrupted("interrupted")
-		case <-ticker.C:
-		}
-	}
+	first := true
+	look := func() ([]wadm.Summary, error) { return askApps(ctx, a, a.client.List) }
+	return watching(ctx, every, look, func(list []wadm.Summary) error {
+		defer func() { first, before = false, list }()
+		return a.showList(first, before, list)
+	})
 }
 
 // showList shows a list, or what changed in it since the one before.
@@ -197,27 +183,12 @@ seconds; elsewhere a line is printed whenever something changes.`,
 
 // watchStatus shows a status until it is interrupted, which is its normal end.
 func (a *apps) watchStatus(ctx context.Context, name string) error {
-	ticker := time.NewTicker(watchInterval)
-	defer ticker.Stop()
 	var before *wadm.Status
-	for {
-		reply, err := askStatus(ctx, a, name)
-		if ctx.Err() != nil {
-			return interrupted("interrupted")
-		}
-		if err != nil {
-			return err
-		}
-		if err := a.showStatus(name, before, reply); err != nil {
-			return err
-		}
-		before = reply.Status
-		select {
-		case <-ctx.Done():
-			return interrupted("interrupted")
-		case <-ticker.C:
-		}
-	}
+	look := func() (wadm.StatusReply, error) { return askStatus(ctx, a, name) }
+	return watching(ctx, watchInterval, look, func(reply wadm.StatusReply) error {
+		defer func() { before = reply.Status }()
+		return a.showStatus(name, before, reply)
+	})
 }
 
 // showStatus shows a status, or that it is another than the one before; nil is

@@ -57,21 +57,29 @@ every two seconds; elsewhere a line is printed whenever something changes.`,
 
 // watchWaits shows the list until it is interrupted, which is its normal end.
 func (c *cli) watchWaits(ctx context.Context, e *engine, request api.WaitRequest) error {
-	ticker := time.NewTicker(watchInterval)
-	defer ticker.Stop()
 	var before *api.WaitList
+	look := func() (api.WaitList, error) { return ask[api.WaitList](ctx, e, api.SubjectWaitList, request) }
+	return watching(ctx, watchInterval, look, func(list api.WaitList) error {
+		defer func() { before = &list }()
+		return c.showWaits(before, list)
+	})
+}
+
+// watching looks again and again and shows what it saw, until it is interrupted.
+func watching[T any](ctx context.Context, every time.Duration, look func() (T, error), show func(T) error) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
 	for {
-		list, err := ask[api.WaitList](ctx, e, api.SubjectWaitList, request)
+		seen, err := look()
 		if ctx.Err() != nil {
 			return interrupted("interrupted")
 		}
 		if err != nil {
 			return err
 		}
-		if err := c.showWaits(before, list); err != nil {
+		if err := show(seen); err != nil {
 			return err
 		}
-		before = &list
 		select {
 		case <-ctx.Done():
 			return interrupted("interrupted")
