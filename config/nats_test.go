@@ -21,26 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tidewait/config"
+	"tidewait/internal/natstest"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func startNATS(t *testing.T, o *server.Options) *server.Server {
-	t.Helper()
-	o.Host, o.NoLog, o.NoSigs = "127.0.0.1", true, true
-	if o.Port == 0 {
-		o.Port = server.RANDOM_PORT
-	}
-	s, err := server.NewServer(o)
-	require.NoError(t, err)
-	s.Start()
-	require.True(t, s.ReadyForConnections(10*time.Second))
-	t.Cleanup(s.Shutdown)
-	return s
-}
-
 func TestConnectNATSComesBack(t *testing.T) {
-	first := startNATS(t, &server.Options{})
+	first := natstest.Start(t, &server.Options{})
 	port := first.Addr().(*net.TCPAddr).Port
 	conn, err := config.ConnectNATS(config.NATS{URL: first.ClientURL()}, "test", quiet)
 	require.NoError(t, err)
@@ -50,7 +37,7 @@ func TestConnectNATSComesBack(t *testing.T) {
 
 	first.Shutdown()
 	first.WaitForShutdown()
-	startNATS(t, &server.Options{Port: port})
+	natstest.Start(t, &server.Options{Port: port})
 	// Being connected is not enough: the end of the first server may not have
 	// been noticed yet.
 	require.Eventually(t, func() bool { return conn.Stats().Reconnects == 1 && conn.IsConnected() }, 10*time.Second, 10*time.Millisecond)
@@ -71,7 +58,7 @@ func TestConnectNATSWithTLS(t *testing.T) {
 	cert, certFile, keyFile := selfSigned(t, dir)
 	authorities := x509.NewCertPool()
 	authorities.AddCert(cert.Leaf)
-	s := startNATS(t, &server.Options{TLS: true, TLSVerify: true, TLSTimeout: 5, TLSConfig: &tls.Config{
+	s := natstest.Start(t, &server.Options{TLS: true, TLSVerify: true, TLSTimeout: 5, TLSConfig: &tls.Config{
 		Certificates: []tls.Certificate{cert}, ClientCAs: authorities, ClientAuth: tls.RequireAndVerifyClientCert,
 	}})
 
@@ -98,7 +85,7 @@ func TestConnectNATSWithCredentials(t *testing.T) {
 
 	accounts := &server.MemAccResolver{}
 	require.NoError(t, accounts.Store(public(t, account), accountJWT))
-	s := startNATS(t, &server.Options{TrustedKeys: []string{public(t, operator)}, AccountResolver: accounts})
+	s := natstest.Start(t, &server.Options{TrustedKeys: []string{public(t, operator)}, AccountResolver: accounts})
 
 	conn, err := config.ConnectNATS(config.NATS{URL: s.ClientURL(), Credentials: credentials}, "test", quiet)
 	require.NoError(t, err)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tidewait/internal/api"
+	"tidewait/internal/natstest"
 )
 
 // TestMain runs the command line as a shell would: with no settings of the
@@ -58,20 +58,8 @@ type bus struct {
 
 func newBus(t *testing.T) *bus {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true,
-	})
-	require.NoError(t, err)
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	require.True(t, s.ReadyForConnections(10*time.Second), "the NATS server did not come up")
-	conn, err := nats.Connect(s.ClientURL())
-	require.NoError(t, err)
-	t.Cleanup(conn.Close)
-	return &bus{t: t, url: s.ClientURL(), conn: conn, asked: map[string][]string{}}
+	url := natstest.Start(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL()
+	return &bus{t: t, url: url, conn: natstest.Connect(t, url), asked: map[string][]string{}}
 }
 
 // answer replies to every request on subject with what reply returns: content,

@@ -9,14 +9,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"tidewait/examples"
+	"tidewait/internal/natstest"
 )
 
 // outcome is what a command line printed, its times and the widths of its
@@ -145,20 +144,8 @@ func waitsAre(p *product, want ...string) {
 // messages than the product's.
 func wadmBucket(t *testing.T, pairs map[string]string) (url string) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 32 << 20, NoLog: true, NoSigs: true,
-	})
-	require.NoError(t, err)
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	require.True(t, s.ReadyForConnections(10*time.Second), "the NATS server does not start")
-	conn, err := nats.Connect(s.ClientURL())
-	require.NoError(t, err)
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
+	url = natstest.Start(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), MaxPayload: 32 << 20}).ClientURL()
+	js, err := jetstream.New(natstest.Connect(t, url))
 	require.NoError(t, err)
 	kv, err := js.CreateKeyValue(context.Background(), jetstream.KeyValueConfig{Bucket: "wadm_manifests"})
 	require.NoError(t, err)
@@ -166,7 +153,7 @@ func wadmBucket(t *testing.T, pairs map[string]string) (url string) {
 		_, err := kv.Put(context.Background(), key, []byte(value))
 		require.NoError(t, err)
 	}
-	return s.ClientURL()
+	return url
 }
 
 // wadmApp is the value of an application's key, as wadm writes it.

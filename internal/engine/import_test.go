@@ -19,6 +19,7 @@ import (
 	"tidewait/internal/engine"
 	"tidewait/internal/ledger"
 	"tidewait/internal/natsrpc"
+	"tidewait/internal/natstest"
 	"tidewait/internal/store"
 	"tidewait/internal/wadm"
 	"tidewait/migrations"
@@ -40,17 +41,7 @@ func startImporting(t *testing.T) *importing {
 	s, err := store.Open(t.Context(), stack.PostgresURL, 4, store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
-	require.NoError(t, err)
-	broker.Start()
-	t.Cleanup(func() {
-		broker.Shutdown()
-		broker.WaitForShutdown()
-	})
-	require.True(t, broker.ReadyForConnections(10*time.Second), "the NATS server does not start")
-	conn, err := nats.Connect(broker.ClientURL())
-	require.NoError(t, err)
-	t.Cleanup(conn.Close)
+	conn := natstest.Connect(t, natstest.Start(t, &server.Options{}).ClientURL())
 
 	ctx, stop := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)

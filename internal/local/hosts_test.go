@@ -6,29 +6,23 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"tidewait/config"
 	"tidewait/internal/local"
+	"tidewait/internal/natstest"
 )
 
 func TestSimulatedHosts(t *testing.T) {
 	const patience = time.Minute
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
-	require.NoError(t, err)
-	s.Start()
-	defer func() { s.Shutdown(); s.WaitForShutdown() }()
-	require.True(t, s.ReadyForConnections(patience), "the NATS server must be ready")
-	nc, err := nats.Connect(s.ClientURL())
-	require.NoError(t, err)
-	defer nc.Close()
+	url := natstest.Start(t, &server.Options{}).ClientURL()
+	nc := natstest.Connect(t, url)
 	events, err := nc.SubscribeSync("wasmbus.evt.east.>")
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
 
 	settings := config.Defaults()
-	settings.NATS.URL, settings.Wadm.Lattice = s.ClientURL(), "east"
+	settings.NATS.URL, settings.Wadm.Lattice = url, "east"
 	hosts, err := local.SimulateHosts(t.Context(), settings, 4, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	var zones []string

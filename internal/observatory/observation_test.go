@@ -14,6 +14,7 @@ import (
 
 	"tidewait/internal/lattice"
 	"tidewait/internal/ledger"
+	"tidewait/internal/natstest"
 	"tidewait/internal/scaler"
 	"tidewait/internal/simhost"
 	"tidewait/internal/store"
@@ -24,18 +25,7 @@ import (
 // connect starts a NATS server.
 func connect(t *testing.T) *nats.Conn {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
-	require.NoError(t, err)
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	require.True(t, s.ReadyForConnections(10*time.Second), "the NATS server does not start")
-	nc, err := nats.Connect(s.ClientURL())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	return nc
+	return natstest.Connect(t, natstest.Start(t, &server.Options{}).ClientURL())
 }
 
 // observe begins an observation that takes no lattice and wakes nobody. Each

@@ -2,6 +2,7 @@ package simhost_test
 
 import (
 	"encoding/json"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/natstest"
 	"tidewait/internal/simhost"
 )
 
@@ -171,11 +173,7 @@ func TestUptimeIsWrittenAsHostsWriteIt(t *testing.T) {
 }
 
 func TestHostsOutliveTheNATSServer(t *testing.T) {
-	options := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true}
-	first, err := server.NewServer(options)
-	require.NoError(t, err)
-	first.Start()
-	require.True(t, first.ReadyForConnections(patience))
+	first := natstest.Start(t, &server.Options{})
 	gone, back := make(chan struct{}, 1), make(chan struct{}, 1)
 	nc, err := nats.Connect(first.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { signal(gone) }), nats.ReconnectHandler(func(*nats.Conn) { signal(back) }))
@@ -189,20 +187,14 @@ func TestHostsOutliveTheNATSServer(t *testing.T) {
 	_, err = nc.Request("wasmbus.ctl.v1.default.component.scale."+h.ID(), []byte(scale("a", "r.example/a:1", "1")), patience)
 	require.NoError(t, err)
 
-	port := first.Addr().String()
+	port := first.Addr().(*net.TCPAddr).Port
 	first.Shutdown()
 	first.WaitForShutdown()
 	<-gone
 	clock.Advance(time.Minute)
 
-	again := *options
-	again.Port = portOf(t, port)
-	second, err := server.NewServer(&again)
-	require.NoError(t, err)
-	second.Start()
-	defer func() { second.Shutdown(); second.WaitForShutdown() }()
-	require.True(t, second.ReadyForConnections(patience))
-	other := connect(t, second.ClientURL())
+	second := natstest.Start(t, &server.Options{Port: port})
+	other := natstest.Connect(t, second.ClientURL())
 	events, err := other.SubscribeSync("wasmbus.evt.>")
 	require.NoError(t, err)
 	require.NoError(t, other.Flush())

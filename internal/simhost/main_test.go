@@ -3,8 +3,6 @@ package simhost_test
 import (
 	"context"
 	"encoding/json"
-	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/natstest"
 	"tidewait/internal/simhost"
 )
 
@@ -25,20 +24,7 @@ var noon = time.Date(2031, 6, 1, 12, 0, 0, 0, time.UTC)
 // startNATS runs a NATS server and returns its address.
 func startNATS(t testing.TB) string {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
-	require.NoError(t, err)
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	require.True(t, s.ReadyForConnections(patience), "the NATS server must be ready")
-	return s.ClientURL()
-}
-
-func connect(t testing.TB, url string) *nats.Conn {
-	t.Helper()
-	nc, err := nats.Connect(url)
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	return nc
+	return natstest.Start(t, &server.Options{}).ClientURL()
 }
 
 // world is a lattice and a client that hears all of it in order.
@@ -58,12 +44,12 @@ type world struct {
 func newWorld(t testing.TB, o simhost.Options) *world {
 	t.Helper()
 	url := startNATS(t)
-	w := &world{t: t, heard: make(chan *nats.Msg, 100_000), nc: connect(t, url)}
+	w := &world{t: t, heard: make(chan *nats.Msg, 100_000), nc: natstest.Connect(t, url)}
 	if o.Clock == nil {
 		w.clock = simhost.NewManualClock(noon)
 		o.Clock = w.clock
 	}
-	w.l = simhost.NewLattice(connect(t, url), o)
+	w.l = simhost.NewLattice(natstest.Connect(t, url), o)
 	t.Cleanup(w.l.Close)
 	lattice, account := "default", ""
 	if o.Lattice != "" {
@@ -182,13 +168,4 @@ const acked = `<- {"success":true,"message":""}`
 
 func scale(id, image string, count string) string {
 	return `{"component_ref":"` + image + `","component_id":"` + id + `","count":` + count + `}`
-}
-
-func portOf(t *testing.T, address string) int {
-	t.Helper()
-	_, text, err := net.SplitHostPort(address)
-	require.NoError(t, err)
-	port, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return port
 }

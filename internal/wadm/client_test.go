@@ -12,23 +12,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/natstest"
 	"tidewait/internal/wadm"
 )
 
 func connect(t *testing.T) *nats.Conn {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
-	require.NoError(t, err)
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	require.True(t, s.ReadyForConnections(10*time.Second), "the NATS server did not come up")
-	conn, err := nats.Connect(s.ClientURL())
-	require.NoError(t, err)
-	t.Cleanup(conn.Close)
-	return conn
+	return natstest.Connect(t, natstest.Start(t, &server.Options{}).ClientURL())
 }
 
 // sent is a request as it was on the wire.

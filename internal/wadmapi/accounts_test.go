@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/natstest"
 	"tidewait/internal/wadm"
 	"tidewait/internal/wadmapi"
 )
@@ -53,12 +54,7 @@ func accountsServer(t *testing.T) (login func(user string) *nats.Conn) {
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(natsAccounts, "%q", string(store), 1)), 0o600))
 	o, err := server.ProcessConfigFile(file)
 	require.NoError(t, err)
-	o.NoSigs, o.NoLog = true, true
-	s, err := server.NewServer(o)
-	require.NoError(t, err)
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	require.True(t, s.ReadyForConnections(10*time.Second))
+	s := natstest.Start(t, o)
 	return func(user string) *nats.Conn {
 		conn, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "s"))
 		require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/natstest"
 	"tidewait/internal/wadm"
 	"tidewait/internal/wadmapi"
 )
@@ -124,7 +125,7 @@ func TestStoppingLosesNothing(t *testing.T) {
 
 func TestALostConnectionEndsServe(t *testing.T) {
 	a := startAPI(t, options{})
-	conn := dial(t, a.natsURL)
+	conn := natstest.Connect(t, a.natsURL)
 	done, ready := make(chan error, 1), make(chan struct{})
 	server := &wadmapi.Server{Store: a.store, NATS: conn, Settings: defaults, Log: quiet()}
 	go func() { done <- server.Serve(t.Context(), func() { close(ready) }) }()
@@ -162,8 +163,8 @@ func (l *locked) String() string {
 func TestACrashIsAnErrorReply(t *testing.T) {
 	url := natsServer(t, natsDefaultPayload).ClientURL()
 	log := &locked{}
-	serve(t, &wadmapi.Server{NATS: dial(t, url), Settings: defaults, Log: slog.New(slog.NewTextHandler(log, nil))})
-	a := &api{conn: dial(t, url)}
+	serve(t, &wadmapi.Server{NATS: natstest.Connect(t, url), Settings: defaults, Log: slog.New(slog.NewTextHandler(log, nil))})
+	a := &api{conn: natstest.Connect(t, url)}
 	for range 3 {
 		require.Equal(t, `{"result":"error","message":"the request crashed inside the server (internal); its log says where"}`,
 			a.ask(t, "model.get.shop", "", nil))

@@ -17,6 +17,7 @@ import (
 
 	"tidewait/config"
 	"tidewait/internal/devstack"
+	"tidewait/internal/natstest"
 	"tidewait/internal/store"
 	"tidewait/internal/wadm"
 	"tidewait/internal/wadmapi"
@@ -94,23 +95,9 @@ const natsDefaultPayload = 1 << 20
 // natsServer is a NATS server with JetStream for one test.
 func natsServer(t testing.TB, maxPayload int32) *server.Server {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
-		MaxPayload: maxPayload, MaxPending: 64 << 20, NoSigs: true, NoLog: true,
+	return natstest.Start(t, &server.Options{
+		JetStream: true, StoreDir: t.TempDir(), MaxPayload: maxPayload, MaxPending: 64 << 20,
 	})
-	require.NoError(t, err)
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	require.True(t, s.ReadyForConnections(10*time.Second), "the NATS server does not start")
-	return s
-}
-
-func dial(t testing.TB, url string) *nats.Conn {
-	t.Helper()
-	conn, err := nats.Connect(url)
-	require.NoError(t, err)
-	t.Cleanup(conn.Close)
-	return conn
 }
 
 // quiet is a log nobody reads.
@@ -155,9 +142,9 @@ func startAPI(t testing.TB, o options) *api {
 	}
 	a.store = openStore(t, storeURL)
 	a.natsURL = natsServer(t, o.maxPayload).ClientURL()
-	a.conn = dial(t, a.natsURL)
+	a.conn = natstest.Connect(t, a.natsURL)
 	a.stop = serve(t, &wadmapi.Server{
-		Store: a.store, NATS: dial(t, a.natsURL), Settings: o.settings, Changed: func() { a.changed.Add(1) }, Log: o.log,
+		Store: a.store, NATS: natstest.Connect(t, a.natsURL), Settings: o.settings, Changed: func() { a.changed.Add(1) }, Log: o.log,
 	})
 	return a
 }
@@ -165,7 +152,7 @@ func startAPI(t testing.TB, o options) *api {
 // serveOn is another server of the same database, on another NATS.
 func serveOn(t testing.TB, a *api, natsURL string) {
 	t.Helper()
-	serve(t, &wadmapi.Server{Store: openStore(t, a.dbURL), NATS: dial(t, natsURL), Settings: defaults, Log: quiet()})
+	serve(t, &wadmapi.Server{Store: openStore(t, a.dbURL), NATS: natstest.Connect(t, natsURL), Settings: defaults, Log: quiet()})
 }
 
 // serve runs a server until the test ends or the returned function is called.

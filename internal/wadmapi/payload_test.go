@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/natstest"
 	"tidewait/internal/wadm"
 )
 
@@ -175,7 +176,7 @@ func TestAPutThatCouldNotBeToldIsRefused(t *testing.T) {
 func TestAReplyThatCannotBeMadeSmaller(t *testing.T) {
 	a := startAPI(t, options{maxPayload: 64 << 10})
 	a.put(t, document("shop", `{"version":"v1","description":"`+strings.Repeat("d", 40<<10)+`"}`))
-	small := &api{conn: dial(t, natsServer(t, 16<<10).ClientURL())}
+	small := &api{conn: natstest.Connect(t, natsServer(t, 16<<10).ClientURL())}
 	small.natsURL = small.conn.ConnectedUrl()
 	serveOn(t, a, small.natsURL)
 	const want = `and NATS takes 16384 (too large): raise max_payload of the NATS server"}`

@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tidewait/internal/ledger"
+	"tidewait/internal/natstest"
 	"tidewait/internal/wadmapi"
 )
 
 func publisher(t testing.TB, url string) (*wadmapi.Publisher, jetstream.JetStream) {
 	t.Helper()
-	js, err := jetstream.New(dial(t, url))
+	js, err := jetstream.New(natstest.Connect(t, url))
 	require.NoError(t, err)
 	return &wadmapi.Publisher{JS: js}, js
 }

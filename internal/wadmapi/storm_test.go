@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/natstest"
 	"tidewait/internal/wadm"
 )
 
@@ -105,7 +106,7 @@ func TestAServerIsKilledInAStorm(t *testing.T) {
 	storm := make([]*stormClient, clients)
 	var all sync.WaitGroup
 	for i := range storm {
-		storm[i] = &stormClient{conn: dial(t, natsURL)}
+		storm[i] = &stormClient{conn: natstest.Connect(t, natsURL)}
 		all.Go(func() {
 			errs[i] = storm[i].work(i, rounds, func() {
 				if done.Add(1) == clients*rounds/2 {
@@ -135,7 +136,7 @@ func TestAServerIsKilledInAStorm(t *testing.T) {
 	t.Logf("%d requests were with the server that was killed", lost)
 	require.LessOrEqual(t, lost, clients, "each client had at most one request there")
 
-	a := &api{conn: dial(t, natsURL)}
+	a := &api{conn: natstest.Connect(t, natsURL)}
 	for i := range clients {
 		var want []wadm.VersionInfo
 		for round := range rounds {
