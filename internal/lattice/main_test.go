@@ -2,16 +2,14 @@ package lattice_test
 
 import (
 	"bufio"
-	"context"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"tidewait/internal/devstack"
+	"tidewait/internal/devstack/devstacktest"
 )
 
 // natsURL is the NATS server that the tests share; each has a lattice of its own.
@@ -19,30 +17,7 @@ var natsURL string
 
 func TestMain(m *testing.M) {
 	devstack.MaybeRunNATS()
-	os.Exit(runTests(m))
-}
-
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "lattice")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	stack, err := devstack.Start(context.Background(), devstack.Options{Dir: dir, Services: []devstack.Name{devstack.NATS}})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cannot start NATS:", err)
-		return 1
-	}
-	natsURL = stack.NATSURL
-	code := m.Run()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := stack.Stop(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot stop NATS:", err)
-		return 1
-	}
-	return code
+	os.Exit(devstacktest.Main(m, func(s *devstack.Stack) { natsURL = s.NATSURL }, devstack.NATS))
 }
 
 // host1 is the host of most of what was captured.

@@ -2,9 +2,7 @@ package store_test
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tidewait/internal/devstack"
+	"tidewait/internal/devstack/devstacktest"
 	"tidewait/internal/store"
-	"tidewait/migrations"
 )
 
 // baseURL is the Postgres that all tests of this package share; each test has a
@@ -22,32 +20,8 @@ var baseURL string
 
 func TestMain(m *testing.M) {
 	devstack.MaybeRunNATS()
-	os.Exit(runTests(m))
+	os.Exit(devstacktest.Main(m, func(s *devstack.Stack) { baseURL = s.PostgresURL }, devstack.Postgres))
 }
-
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "store")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	ctx := context.Background()
-	stack, err := devstack.Start(ctx, devstack.Options{Dir: dir, Services: []devstack.Name{devstack.Postgres}})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = stack.Stop(ctx) }()
-	baseURL = stack.PostgresURL
-	return m.Run()
-}
-
-var databases atomic.Int64
 
 // rules are short enough for a test to outlast.
 var rules = store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour}
@@ -56,18 +30,7 @@ var rules = store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour}
 func open(t testing.TB, r store.Rules) (*store.Store, *pgx.Conn) {
 	t.Helper()
 	ctx := context.Background()
-	name := fmt.Sprintf("t%d", databases.Add(1))
-	admin, err := pgx.Connect(ctx, baseURL)
-	require.NoError(t, err)
-	_, err = admin.Exec(ctx, "CREATE DATABASE "+name)
-	require.NoError(t, err)
-	require.NoError(t, admin.Close(ctx))
-
-	cfg, err := pgx.ParseConfig(baseURL)
-	require.NoError(t, err)
-	url := fmt.Sprintf("postgres://%s@%s:%d/%s", cfg.User, cfg.Host, cfg.Port, name)
-	_, err = migrations.Apply(ctx, url)
-	require.NoError(t, err)
+	url := devstacktest.Database(t, baseURL)
 	conn, err := pgx.Connect(ctx, url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(ctx) })

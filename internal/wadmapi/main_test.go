@@ -17,11 +17,11 @@ import (
 
 	"tidewait/config"
 	"tidewait/internal/devstack"
+	"tidewait/internal/devstack/devstacktest"
 	"tidewait/internal/natstest"
 	"tidewait/internal/store"
 	"tidewait/internal/wadm"
 	"tidewait/internal/wadmapi"
-	"tidewait/migrations"
 )
 
 // baseURL is the Postgres that all tests of this package share; each test has a
@@ -31,32 +31,8 @@ var baseURL string
 func TestMain(m *testing.M) {
 	devstack.MaybeRunNATS()
 	maybeServe()
-	os.Exit(runTests(m))
+	os.Exit(devstacktest.Main(m, func(s *devstack.Stack) { baseURL = s.PostgresURL }, devstack.Postgres))
 }
-
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "wadmapi")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	ctx := context.Background()
-	stack, err := devstack.Start(ctx, devstack.Options{Dir: dir, Services: []devstack.Name{devstack.Postgres}})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = stack.Stop(ctx) }()
-	baseURL = stack.PostgresURL
-	return m.Run()
-}
-
-var databases atomic.Int64
 
 var rules = store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour}
 
@@ -64,19 +40,8 @@ var rules = store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour}
 func database(t testing.TB) (url string, conn *pgx.Conn) {
 	t.Helper()
 	ctx := context.Background()
-	name := fmt.Sprintf("t%d", databases.Add(1))
-	admin, err := pgx.Connect(ctx, baseURL)
-	require.NoError(t, err)
-	_, err = admin.Exec(ctx, "CREATE DATABASE "+name)
-	require.NoError(t, err)
-	require.NoError(t, admin.Close(ctx))
-
-	cfg, err := pgx.ParseConfig(baseURL)
-	require.NoError(t, err)
-	url = fmt.Sprintf("postgres://%s@%s:%d/%s", cfg.User, cfg.Host, cfg.Port, name)
-	_, err = migrations.Apply(ctx, url)
-	require.NoError(t, err)
-	conn, err = pgx.Connect(ctx, url)
+	url = devstacktest.Database(t, baseURL)
+	conn, err := pgx.Connect(ctx, url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(ctx) })
 	return url, conn

@@ -4,13 +4,18 @@ package devstacktest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"tidewait/internal/devstack"
+	"tidewait/migrations"
 )
 
 // Start starts the services, all of them when none is named, and stops them and
@@ -25,10 +30,72 @@ func Start(t testing.TB, services ...devstack.Name) *devstack.Stack {
 	return stack
 }
 
+// Main runs the tests of a package beside services that all of them share, of
+// which use gets the addresses, and returns the code to exit with.
+func Main(m *testing.M, use func(*devstack.Stack), services ...devstack.Name) int {
+	code, err := runBeside(m, use, services)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func runBeside(m *testing.M, use func(*devstack.Stack), services []devstack.Name) (code int, err error) {
+	dir, err := reachableDir()
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	stack, err := devstack.Start(context.Background(), devstack.Options{Dir: dir, Services: services})
+	if err != nil {
+		return 0, fmt.Errorf("cannot start the stack: %w", err)
+	}
+	use(stack)
+	code = m.Run()
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	if err := stack.Stop(ctx); err != nil {
+		return 0, fmt.Errorf("cannot stop the stack: %w", err)
+	}
+	return code, nil
+}
+
+const stopTime = 30 * time.Second
+
+// Database makes a migrated database for one test in the Postgres at url, and
+// returns its address.
+func Database(t testing.TB, url string) string {
+	t.Helper()
+	database, err := newDatabase(context.Background(), url)
+	if err != nil {
+		t.Fatalf("cannot make a database for the test: %v", err)
+	}
+	return database
+}
+
+var databases atomic.Int64
+
+func newDatabase(ctx context.Context, url string) (string, error) {
+	admin, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return "", err
+	}
+	defer admin.Close(ctx)
+	name := fmt.Sprintf("t%d", databases.Add(1))
+	if _, err := admin.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		return "", err
+	}
+	c := admin.Config()
+	database := fmt.Sprintf("postgres://%s@%s:%d/%s", c.User, c.Host, c.Port, name)
+	_, err = migrations.Apply(ctx, database)
+	return database, err
+}
+
 // Stop stops a stack, which it must do cleanly.
 func Stop(t testing.TB, stack *devstack.Stack) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	if err := stack.Stop(ctx); err != nil {
 		t.Errorf("cannot stop the stack: %v", err)
@@ -39,10 +106,7 @@ func Stop(t testing.TB, stack *devstack.Stack) {
 // t.TempDir is not when tests run as root, and removes it when the test ends.
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "devstack")
-	if err == nil {
-		err = os.Chmod(dir, 0o755)
-	}
+	dir, err := reachableDir()
 	if err != nil {
 		t.Fatalf("cannot make a directory for the stack: %v", err)
 	}
@@ -52,6 +116,14 @@ func Dir(t testing.TB) string {
 		}
 	})
 	return dir
+}
+
+func reachableDir() (string, error) {
+	dir, err := os.MkdirTemp("", "devstack")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755)
 }
 
 // TemporalCLI finds the temporal command: in the bin directory of the
