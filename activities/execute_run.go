@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"tidewait/internal/agent"
+	"tidewait/internal/heartbeat"
 	"tidewait/workflows"
 )
 
@@ -36,7 +37,7 @@ type Progress struct {
 // ExecuteRun carries one run through its steps on this node.
 func (n *Node) ExecuteRun(ctx context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
 	p := &progress{last: Progress{Run: in.Machine.RunID}}
-	defer keepAlive(ctx, beatEvery, p.now)()
+	defer heartbeat.Keep(ctx, beatEvery, p.now)()
 	return n.Agent.Execute(ctx, in, p.take)
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"tidewait/internal/gateway"
+	"tidewait/internal/heartbeat"
 	"tidewait/workflows"
 )
 
@@ -25,18 +26,16 @@ func (g *Gateway) Register(w worker.ActivityRegistry) {
 // gatewayBeat is a quarter of the heartbeat timeout of a gateway's activities.
 const gatewayBeat = 5 * time.Second
 
-func nothing() any { return nil }
-
 // OpenCheckout opens a launch's checkout.
 func (g *Gateway) OpenCheckout(ctx context.Context, in workflows.OpenCheckoutInput) (workflows.Checkout, error) {
-	defer keepAlive(ctx, gatewayBeat, nothing)()
+	defer heartbeat.Keep(ctx, gatewayBeat, heartbeat.Bare)()
 	c, err := g.Gateway.Open(ctx, in)
 	return c, asTemporal(err)
 }
 
 // CommitResults makes a run's results a commit.
 func (g *Gateway) CommitResults(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
-	defer keepAlive(ctx, gatewayBeat, nothing)()
+	defer heartbeat.Keep(ctx, gatewayBeat, heartbeat.Bare)()
 	c, err := g.Gateway.Commit(ctx, in)
 	return c, asTemporal(err)
 }

@@ -35,7 +35,7 @@ type AppVersion struct {
 	Facts       oam.Facts
 }
 
-// Application is what its workflow works from.
+// Application is what is known of one, and how it waits.
 type Application struct {
 	Key        AppKey    `json:"key"`
 	Revision   int64     `json:"revision"` // of what is deployed; 0: nothing is known of the application

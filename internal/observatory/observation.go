@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
+	"tidewait/internal/heartbeat"
 	"tidewait/internal/lattice"
 	"tidewait/internal/ledger"
 	"tidewait/internal/oam"
@@ -338,8 +338,7 @@ func (ob *observation) Command(ctx context.Context, in workflows.CommandsInput) 
 	if in.Epoch != ob.epoch {
 		return nil, errorStale("the look that asked for the commands was at an earlier observation")
 	}
-	ctx, stop := keepAlive(ctx)
-	defer stop()
+	defer heartbeat.Keep(ctx, beatEvery, heartbeat.Bare)()
 	var results []workflows.CommandResult
 	for _, c := range in.Batch.Commands {
 		r, err := ob.tell(ctx, c)
@@ -397,25 +396,6 @@ func errorStale(why string) error {
 	return temporal.NewApplicationErrorWithOptions(why, errStale, temporal.ApplicationErrorOptions{
 		NonRetryable: true, Category: temporal.ApplicationErrorCategoryBenign,
 	})
-}
-
-// keepAlive sends heartbeats until stop is called, so that the loss of the
-// process is noticed before the commands would be over.
-func keepAlive(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		tick := time.NewTicker(beatEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				activity.RecordHeartbeat(ctx)
-			}
-		}
-	}()
-	return ctx, cancel
 }
 
 // keyed is a mutex for each of many keys. Keys are never forgotten: there are as
