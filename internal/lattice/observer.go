@@ -53,12 +53,11 @@ type Observer struct {
 
 // NewObserver returns an observer of the lattice that a client speaks to.
 // onChange is told what changed, in order and one at a time; it may take its
-// time, and may call the observer.
+// time, and may call the observer. The log says of which lattice it is.
 func NewObserver(c Client, s Settings, log *slog.Logger, onChange func(Change)) *Observer {
 	s = s.withDefaults()
 	return &Observer{
-		client: c, settings: s, onChange: onChange,
-		log: log.With("lattice", c.Lattice, "account", c.Account),
+		client: c, settings: s, onChange: onChange, log: log,
 		now: time.Now, after: time.After,
 		synced: make(chan struct{}), changed: make(chan struct{}, 1), resync: make(chan struct{}, 1),
 		slots:     make(chan struct{}, s.Parallel),

@@ -17,7 +17,8 @@ import (
 )
 
 // watched is what the latest look at an application found, so that what changes
-// in the lattice wakes its workflow only when that makes a difference.
+// in the lattice wakes its workflow only when that makes a difference. It does
+// not change.
 type watched struct {
 	input scaler.Input
 	out   scaler.Outcome
@@ -63,30 +64,19 @@ func (ob *observation) remember(key ledger.AppKey, w watched, clean bool, before
 	if ob.changes.Load() == before {
 		return true
 	}
-	return (!unknown || !w.shared) && !w.differs(ob.observer, time.Now())
+	return (!unknown || !w.shared) && !w.differs(ob.observer.State(w.input.Names()), time.Now())
 }
 
 // changed is told by the observer what is different in the lattice.
 func (ob *observation) changed(c lattice.Change) {
-	now := time.Now()
-	ob.mu.Lock()
-	ob.changes.Add(1)
-	ob.remark(c, now)
-	var concerned []ledger.AppKey
-	for key, w := range ob.apps {
-		if c.Concerns(key.Name, w.ids, w.uses) && (w.shared || w.differs(ob.observer, now)) {
-			concerned = append(concerned, key)
-		}
+	concerned, unknown := ob.concerned(c)
+	var names []string
+	for _, w := range concerned {
+		names = append(names, w.input.Names()...)
 	}
-	var strangers []ledger.AppKey
-	hosts := ob.observer.State(nil).Hosts
-	for _, name := range c.Apps {
-		key := ledger.AppKey{Account: ob.in.Account, Lattice: ob.in.Lattice, Name: name}
-		if ob.apps[key] == nil && runsFor(name, hosts) {
-			strangers = append(strangers, key)
-		}
-	}
-	ob.mu.Unlock()
+	state, now := ob.observer.State(names), time.Now()
+	maps.DeleteFunc(concerned, func(_ ledger.AppKey, w *watched) bool { return !w.shared && !w.differs(state, now) })
+	strangers := slices.DeleteFunc(unknown, func(key ledger.AppKey) bool { return !runsFor(key.Name, state.Hosts) })
 	if len(c.Hosts) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
 		if _, err := ob.note(ctx); err != nil {
@@ -94,8 +84,30 @@ func (ob *observation) changed(c lattice.Change) {
 		}
 		cancel()
 	}
-	ob.wake(concerned)
+	ob.wake(slices.Collect(maps.Keys(concerned)))
 	ob.cleanUp(strangers)
+}
+
+// concerned takes note of a change, and returns what is known of the
+// applications that it concerns, and which of those that it names are not known.
+func (ob *observation) concerned(c lattice.Change) (known map[ledger.AppKey]*watched, unknown []ledger.AppKey) {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	ob.changes.Add(1) // whoever remembers a look from now on sees to the change itself
+	ob.remark(c, time.Now())
+	known = map[ledger.AppKey]*watched{}
+	for key, w := range ob.apps {
+		if c.Concerns(key.Name, w.ids, w.uses) {
+			known[key] = w
+		}
+	}
+	for _, name := range c.Apps {
+		key := ledger.AppKey{Account: ob.in.Account, Lattice: ob.in.Lattice, Name: name}
+		if ob.apps[key] == nil {
+			unknown = append(unknown, key)
+		}
+	}
+	return known, unknown
 }
 
 // remark notes what gives failures a new chance. That a host is seen for the
@@ -148,11 +160,11 @@ func (ob *observation) cleanUp(keys []ledger.AppKey) {
 	}
 }
 
-// differs reports whether a look now would find anything else than the latest
-// one did.
-func (w *watched) differs(o *lattice.Observer, now time.Time) bool {
+// differs reports whether a look at the lattice as it is now would find anything
+// else than the latest one did.
+func (w *watched) differs(state scaler.State, now time.Time) bool {
 	in := w.input
-	in.State, in.Now = o.State(in.Names()), now
+	in.State, in.Now = state, now
 	out := scaler.Plan(in)
 	if len(out.Batches) > 0 || out.Settled != w.out.Settled || len(out.Rows) != len(w.out.Rows) {
 		return true
