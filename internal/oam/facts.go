@@ -7,6 +7,7 @@ type Facts struct {
 	Shared     bool                     `json:"shared,omitempty"`
 	Components map[string]ComponentType `json:"components,omitempty"` // that it runs, by name; references are not among them
 	IDs        []string                 `json:"ids,omitempty"`        // of what it runs, explicit or following from names, each once, sorted
+	Explicit   map[string]string        `json:"explicit,omitempty"`   // those ids that do not follow from names, by name
 	References []Reference              `json:"references,omitempty"` // in document order
 }
 
@@ -29,9 +30,29 @@ func (m Manifest) Facts() Facts {
 			facts.Components = map[string]ComponentType{}
 		}
 		facts.Components[c.Name] = c.Type
+		if c.Properties.ID != "" {
+			if facts.Explicit == nil {
+				facts.Explicit = map[string]string{}
+			}
+			facts.Explicit[c.Name] = c.Properties.ID
+		}
 		facts.IDs = append(facts.IDs, ComponentID(m.Metadata.Name, c.Name, c.Properties.ID))
 	}
 	slices.Sort(facts.IDs)
 	facts.IDs = slices.Compact(facts.IDs)
 	return facts
+}
+
+// Resolve returns the manifest with the ids under which the components of shared
+// applications run that it refers to. An id that it says itself stays, and so
+// does a reference of which no id is known.
+func (m Manifest) Resolve(ids map[Reference]string) Manifest {
+	m.Spec.Components = slices.Clone(m.Spec.Components)
+	for i := range m.Spec.Components {
+		c := &m.Spec.Components[i]
+		if ref := c.Properties.Application; ref != nil && c.Properties.ID == "" {
+			c.Properties.ID = ids[Reference{Application: ref.Name, Component: ref.Component, Type: c.Type}]
+		}
+	}
+	return m
 }

@@ -42,12 +42,34 @@ func TestFacts(t *testing.T) {
 		Shared:     true,
 		Components: map[string]oam.ComponentType{"Kv.Store": "capability", "api": "component", "same": "capability"},
 		IDs:        []string{"my_app-api", "my_app-kv_store"},
+		Explicit:   map[string]string{"same": "my_app-api"},
 		References: []oam.Reference{
 			{Application: "other", Component: "y", Type: "capability"},
 			{Application: "other", Component: "z", Type: "component"},
 		},
 	}, m.Facts())
 	require.Equal(t, oam.Facts{}, oam.Manifest{}.Facts())
+}
+
+// What a manifest says itself counts, and the one that is resolved is another.
+func TestReferencesAreResolved(t *testing.T) {
+	m := parse(t, "apiVersion: a\nkind: k\nmetadata: {name: shop}\nspec:\n  components:\n"+
+		provider("x", "application: {name: other, component: y}")+
+		provider("said", "application: {name: other, component: said}, id: mine")+component("api", ""), oam.YAML).Manifest
+	resolved := m.Resolve(map[oam.Reference]string{
+		{Application: "other", Component: "y", Type: "capability"}:    "why",
+		{Application: "other", Component: "said", Type: "capability"}: "theirs",
+		{Application: "other", Component: "api", Type: "component"}:   "stranger",
+	})
+	ids := func(m oam.Manifest) (all []string) {
+		for _, c := range m.Spec.Components {
+			all = append(all, c.Properties.ID)
+		}
+		return all
+	}
+	require.Equal(t, []string{"why", "mine", ""}, ids(resolved))
+	require.Equal(t, []string{"", "mine", ""}, ids(m))
+	require.Equal(t, []string{"", "mine", ""}, ids(m.Resolve(nil)))
 }
 
 func TestSharedIsExactlyTrue(t *testing.T) {

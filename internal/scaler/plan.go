@@ -21,7 +21,10 @@ type Input struct {
 	// Previous are the rows of the last status: what waits or has failed since
 	// then keeps its time.
 	Previous []wadm.ScalerStatus
-	Now      time.Time
+	// Waited says for what the application waited when this was deployed, by
+	// codes, and since when: it goes on waiting for what is still not there.
+	Waited map[string]time.Time
+	Now    time.Time
 }
 
 // Names returns the configurations that a plan has to know of: whether they

@@ -29,11 +29,15 @@ func newEngine(m oam.Manifest) *engine {
 	return &engine{lattice: newLattice("shop-front"), desired: scaler.List(m), now: noon}
 }
 
-func (e *engine) plan() scaler.Outcome {
-	o := scaler.Plan(scaler.Input{
+func (e *engine) input() scaler.Input {
+	return scaler.Input{
 		App: "shop-front", Lattice: "east", Desired: e.desired, Owned: e.owned, Others: e.others,
 		State: e.state(), Backoff: e.backoff, Previous: e.rows, Now: e.now,
-	})
+	}
+}
+
+func (e *engine) plan() scaler.Outcome {
+	o := scaler.Plan(e.input())
 	e.owned, e.backoff, e.rows = o.Owned, o.Backoff, o.Rows
 	return o
 }
@@ -107,6 +111,30 @@ func TestDeployIntoAnEmptyLatticeWaits(t *testing.T) {
 	require.Equal(t, noon.Add(time.Hour), *o.Status().Status.Since)
 	e.now = noon.Add(2 * time.Hour)
 	require.Equal(t, noon.Add(time.Hour), *e.plan().Status().Status.Since, "a wait keeps its time")
+}
+
+// A wait goes on over a deployment: what is deployed has other rows then, and
+// none of them has waited yet.
+func TestAWaitGoesOnOverADeployment(t *testing.T) {
+	waiting := func(waited map[string]time.Time, previous ...wadm.ScalerStatus) []time.Time {
+		e := newEngine(shop(component("api", spread(1, in("eu", 100))), component("job", spread(1, in("eu", 100)))))
+		e.join("n1", zone("us"))
+		input := e.input()
+		input.Waited, input.Previous = waited, previous
+		var since []time.Time
+		for _, row := range scaler.Plan(input).Rows {
+			require.Equal(t, "no_eligible_host", row.Status.Reason)
+			since = append(since, *row.Status.Since)
+		}
+		return since
+	}
+	before := noon.Add(-time.Hour)
+	require.Equal(t, []time.Time{noon, noon}, waiting(nil))
+	require.Equal(t, []time.Time{before, before}, waiting(map[string]time.Time{"no_eligible_host": before}))
+	require.Equal(t, []time.Time{noon, noon}, waiting(map[string]time.Time{"no_live_hosts": before}), "that was another wait")
+	require.Equal(t, []time.Time{noon, noon}, waiting(map[string]time.Time{"no_eligible_host": before}, wadm.ScalerStatus{
+		ID: "of the same deployment", Status: wadm.StatusInfo{Type: wadm.Waiting, Reason: "no_eligible_host", Since: &before},
+	}), "one that waits does not make another wait for as long")
 }
 
 func TestCommandsAreComplete(t *testing.T) {

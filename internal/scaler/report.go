@@ -156,17 +156,25 @@ func (p *planner) when(next time.Time) string {
 }
 
 // stamp gives a row that waits or has failed the time since when: that of the
-// last status when it said the same.
+// last status when it said the same, or when no row of it did, that of before
+// the deployment.
 func (p *planner) stamp(row *wadm.ScalerStatus) {
 	info := &row.Status
 	if info.Reason == "" || info.Since != nil {
 		return
 	}
-	since := p.Now
+	since, told := p.Now, false
 	for _, was := range p.Previous {
-		if was.ID == row.ID && was.Status.Type == info.Type && was.Status.Reason == info.Reason && was.Status.Since != nil {
+		if was.Status.Reason != info.Reason || was.Status.Since == nil {
+			continue
+		}
+		told = true
+		if was.ID == row.ID && was.Status.Type == info.Type {
 			since = *was.Status.Since
 		}
+	}
+	if waited, ok := p.Waited[info.Reason]; ok && !told {
+		since = waited
 	}
 	info.Since = &since
 }
