@@ -13,12 +13,17 @@ import (
 // Lattice keeps one lattice observed for as long as somebody needs it: by an
 // activity that runs on one engine until it is told to stop, and on another one
 // within seconds when that engine is gone. It ends when nothing is deployed or
-// left to clean up in the lattice; the next deployment starts it again.
+// left to clean up in the lattice; the next deployment starts it again, and one
+// that comes in that moment keeps it.
 func Lattice(ctx workflow.Context, in LatticeInput) error {
 	workflow.SetCurrentDetails(ctx, fmt.Sprintf("lattice **%s** is observed; its hosts: `tidewait lattice show %[1]s`", in.Lattice))
+	needed := workflow.GetSignalChannelWithOptions(ctx, api.SignalNeeded, workflow.SignalChannelOptions{
+		Description: "go on observing; sent by the engine with a deployment when the observation was about to end",
+	})
 	for {
+		drain(needed)
 		err := workflow.ExecuteActivity(withObserver(ctx, in), ActivityObserve, in).Get(ctx, nil)
-		if err == nil || ctx.Err() != nil {
+		if ctx.Err() != nil || err == nil && needed.Len() == 0 {
 			return err
 		}
 		if err := workflow.Sleep(ctx, observeAgain); err != nil {

@@ -16,6 +16,7 @@ const (
 
 	SignalNudge  = "nudge"  // Nudge, to a phase or an application
 	SignalWake   = "wake"   // nothing, to an application whose lattice has changed
+	SignalNeeded = "needed" // nothing, to a lattice whose observation may be about to end
 	SignalCancel = "cancel" // Cancel, to a mission or a phase
 )
 

@@ -249,7 +249,8 @@ UPDATE applications SET deployed_version = $2, revision = nextval('application_r
 }
 
 // firstStatus is how an application is until its lattice's observer has looked:
-// reconciling where there are hosts, and otherwise waiting for one.
+// reconciling where there are hosts, and otherwise waiting for one. Only the
+// observer can say whether something else that was waited for is there now.
 func firstStatus(ctx context.Context, tx pgx.Tx, b *pgx.Batch, key ledger.AppKey, v stagedVersion) (wadm.Status, error) {
 	var seen, alive bool
 	err := tx.QueryRow(ctx, `
@@ -259,7 +260,7 @@ FROM lattices WHERE account = $1 AND lattice = $2`, key.Account, key.Lattice).Sc
 		return wadm.Status{}, err
 	}
 	if alive {
-		queueEndApplicationWait(b, v.applicationID, "answered", "")
+		b.Queue(endSettledWaitSQL, v.applicationID)
 		return wadm.All(v.scalers, wadm.StatusInfo{Type: wadm.Reconciling, Message: "comparing with the lattice"}), nil
 	}
 	code, reason := ledger.CodeNeverObserved, ledger.NeverObserved(key.Lattice)

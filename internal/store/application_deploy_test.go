@@ -413,3 +413,44 @@ func TestApplicationDependants(t *testing.T) {
 	require.Equal(t, store.Deleted{Found: true, Undeploy: true}, remove(t, s, shared, nil))
 	requireSound(t, db)
 }
+
+// TestApplicationReferencesAreLookedUp: what is not deployed any more is missing,
+// and still known by the id under which it would run.
+func TestApplicationReferencesAreLookedUp(t *testing.T) {
+	ctx := context.Background()
+	s, _ := open(t, rules)
+	shared, shop := appKey("platform"), appKey("shop")
+	first, second := sharing(appVersion("v1", "p")), sharing(appVersion("v2", "q"))
+	first.Facts.Explicit = map[string]string{"web": "the-web"}
+	web, other := reference("platform"), reference("nobody")
+	look := func() store.Shared {
+		t.Helper()
+		found, err := s.Shared(ctx, "default", "west", []oam.Reference{web, other})
+		require.NoError(t, err)
+		return found
+	}
+	require.Equal(t, store.Shared{IDs: map[oam.Reference]string{}, Missing: []oam.Reference{web, other}}, look())
+	put(t, s, shared, first)
+	deploy(t, s, shared, nil)
+	require.Equal(t, store.Shared{IDs: map[oam.Reference]string{web: "the-web"}, Missing: []oam.Reference{other}}, look())
+	dependants := func() []string {
+		t.Helper()
+		names, err := s.Dependants(ctx, shared)
+		require.NoError(t, err)
+		return names
+	}
+	v := appVersion("v1", "s")
+	v.Facts.References = []oam.Reference{web}
+	put(t, s, shop, v)
+	require.Empty(t, dependants(), "it is not deployed")
+	deploy(t, s, shop, nil)
+	require.Equal(t, []string{"shop"}, dependants())
+	put(t, s, shared, second)
+	require.Equal(t, "the-web", look().IDs[web], "what is put is not deployed")
+	deploy(t, s, shared, nil)
+	require.Equal(t, "platform-web", look().IDs[web])
+	deploy(t, s, shared, ptr("v1"))
+	undeploy(t, s, shared)
+	require.Equal(t, store.Shared{IDs: map[oam.Reference]string{web: "platform-web"}, Missing: []oam.Reference{web, other}}, look())
+	require.Equal(t, []string{"shop"}, dependants(), "they miss it")
+}

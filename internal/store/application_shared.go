@@ -55,6 +55,55 @@ func (s *Store) MissingShared(ctx context.Context, account, lattice string, refs
 	return missing, nil
 }
 
+// Shared is what is known of references to shared applications.
+type Shared struct {
+	IDs     map[oam.Reference]string // under which what they refer to runs, or would
+	Missing []oam.Reference          // that no application which is deployed satisfies, in their order
+}
+
+// Shared looks references up.
+func (s *Store) Shared(ctx context.Context, account, lattice string, refs []oam.Reference) (Shared, error) {
+	missing, err := s.MissingShared(ctx, account, lattice, refs)
+	if err != nil {
+		return Shared{}, err
+	}
+	shared := Shared{IDs: map[oam.Reference]string{}, Missing: missing}
+	names := make([]string, len(refs))
+	for i, r := range refs {
+		names[i] = r.Application
+	}
+	rows, err := s.pool.Query(ctx, `
+SELECT a.name, v.facts FROM applications a
+JOIN application_versions v ON v.application_id = a.id AND v.version = COALESCE(a.deployed_version, a.current_version)
+WHERE a.account = $1 AND a.lattice = $2 AND a.name = ANY($3)`, account, lattice, names)
+	if err == nil {
+		var name string
+		var facts oam.Facts
+		_, err = pgx.ForEachRow(rows, []any{&name, &facts}, func() error {
+			for _, r := range refs {
+				if r.Application == name {
+					shared.IDs[r] = oam.ComponentID(name, r.Component, facts.Explicit[r.Component])
+				}
+			}
+			facts = oam.Facts{}
+			return nil
+		})
+	}
+	if err != nil {
+		return Shared{}, fmt.Errorf("look for the ids of shared components in lattice %s: %w", lattice, err)
+	}
+	return shared, nil
+}
+
+// Dependants names the deployed applications that refer to one.
+func (s *Store) Dependants(ctx context.Context, key ledger.AppKey) ([]string, error) {
+	names, err := dependants(ctx, s.pool, key, oam.Facts{})
+	if err != nil {
+		return nil, fmt.Errorf("look which applications refer to %s: %w", key, err)
+	}
+	return names, nil
+}
+
 // missingShared looks at the applications of these ids only, unless ids is nil.
 func missingShared(
 	ctx context.Context, db querier, account, lattice string, refs []oam.Reference, ids []int64,
@@ -104,8 +153,8 @@ func satisfies(facts oam.Facts, r oam.Reference) bool {
 
 // dependants names the other deployed applications that refer to one and that
 // would not find what they refer to in what it is to have.
-func dependants(ctx context.Context, tx pgx.Tx, key ledger.AppKey, facts oam.Facts) ([]string, error) {
-	rows, err := tx.Query(ctx, `
+func dependants(ctx context.Context, db querier, key ledger.AppKey, facts oam.Facts) ([]string, error) {
+	rows, err := db.Query(ctx, `
 SELECT a.name, v.facts FROM application_versions v
 JOIN applications a ON a.id = v.application_id AND a.deployed_version = v.version
 WHERE v.facts ? 'references'

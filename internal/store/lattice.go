@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -43,6 +44,72 @@ func (s *Store) HoldsLattice(ctx context.Context, account, lattice string, epoch
 	return nil
 }
 
+// ReleaseLattice ends the observation of a lattice, if nobody needs it at this
+// moment. Whoever asks LatticeHeld after that is told.
+func (s *Store) ReleaseLattice(ctx context.Context, account, lattice string, epoch int64) (released bool, err error) {
+	err = s.tx(ctx, func(tx pgx.Tx) error {
+		released = false
+		var holds bool
+		err := tx.QueryRow(ctx, `SELECT epoch = $3 FROM lattices WHERE account = $1 AND lattice = $2 FOR UPDATE`,
+			account, lattice, epoch).Scan(&holds)
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && !holds {
+			return ErrSuperseded
+		}
+		if err != nil {
+			return err
+		}
+		// A statement of its own: it must see what was deployed before the row was held.
+		tag, err := tx.Exec(ctx, `
+UPDATE lattices l SET observer = '' WHERE account = $1 AND lattice = $2 AND NOT (`+neededSQL+`)`, account, lattice)
+		released = tag.RowsAffected() == 1
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("release lattice %s: %w", lattice, err)
+	}
+	return released, nil
+}
+
+// neededSQL says whether something is deployed in the lattice of row l, or left
+// to clean up.
+const neededSQL = `
+    EXISTS (SELECT 1 FROM applications a WHERE a.account = l.account AND a.lattice = l.lattice AND a.deployed_version IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM reconciliations r WHERE r.account = l.account AND r.lattice = l.lattice)`
+
+// Holding says who observes a lattice.
+type Holding int
+
+// What LatticeHeld finds.
+const (
+	NotHeld  Holding = iota // nobody, or somebody who has not been heard of for a while
+	Held                    // somebody, who sees everything that is deployed by now
+	Released                // nobody any more, for nobody needed it
+)
+
+// heldFor is how long an observer counts that does not say how the lattice is:
+// it does so every 15 s.
+const heldFor = 20 * time.Second
+
+// LatticeHeld says who observes a lattice. The answer is good for everything
+// that was committed before the question.
+func (s *Store) LatticeHeld(ctx context.Context, account, lattice string) (Holding, error) {
+	var released, fresh bool
+	err := s.pool.QueryRow(ctx, `
+SELECT observer = '', COALESCE(checked_at, taken_at) > clock_timestamp() - $3::interval
+FROM lattices WHERE account = $1 AND lattice = $2 FOR SHARE`, account, lattice, heldFor).Scan(&released, &fresh)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return NotHeld, nil
+	case err != nil:
+		return NotHeld, fmt.Errorf("look who observes lattice %s: %w", lattice, err)
+	case released:
+		return Released, nil
+	case fresh:
+		return Held, nil
+	}
+	return NotHeld, nil
+}
+
 // NoteLattice records how many hosts of a lattice are alive, and reports whether
 // the lattice is still needed: something is deployed in it, or left to clean up.
 func (s *Store) NoteLattice(ctx context.Context, account, lattice string, epoch int64, hosts int) (needed bool, err error) {
@@ -50,8 +117,7 @@ func (s *Store) NoteLattice(ctx context.Context, account, lattice string, epoch 
 UPDATE lattices l SET hosts = $4, checked_at = clock_timestamp(),
     observed_since = CASE WHEN $4 > 0 THEN COALESCE(observed_since, clock_timestamp()) ELSE observed_since END
 WHERE account = $1 AND lattice = $2 AND epoch = $3
-RETURNING EXISTS (SELECT 1 FROM applications a WHERE a.account = l.account AND a.lattice = l.lattice AND a.deployed_version IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM reconciliations r WHERE r.account = l.account AND r.lattice = l.lattice)`,
+RETURNING `+neededSQL,
 		account, lattice, epoch, hosts).Scan(&needed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, ErrSuperseded
@@ -133,7 +199,8 @@ type Task struct {
 	Manifest   json.RawMessage // of it
 	Status     json.RawMessage // as it is published; nil: the application is not known
 	Owned      scaler.Resources
-	Observed   bool // a host of the lattice has been seen, ever
+	Observed   bool            // a host of the lattice has been seen, ever
+	Wait       *ledger.AppWait // what it waited for at the latest look or deployment; nil: for nothing
 }
 
 // Task reads what is to be done for an application.
@@ -142,14 +209,18 @@ func (s *Store) Task(ctx context.Context, key ledger.AppKey) (Task, error) {
 	var version *string
 	var revision *int64
 	var owned []byte
+	var kind, code, reason *string
+	var since *time.Time
 	err := s.pool.QueryRow(ctx, `
-SELECT a.revision, a.deployed_version, v.manifest, a.status, COALESCE(r.owned, '{}'), l.observed_since IS NOT NULL
+SELECT a.revision, a.deployed_version, v.manifest, a.status, COALESCE(r.owned, '{}'), l.observed_since IS NOT NULL,
+    w.kind, w.code, w.reason, w.since
 FROM (SELECT $1::text AS account, $2::text AS lattice, $3::text AS name) k
 LEFT JOIN applications a ON a.account = k.account AND a.lattice = k.lattice AND a.name = k.name
 LEFT JOIN application_versions v ON v.application_id = a.id AND v.version = a.deployed_version
 LEFT JOIN reconciliations r ON r.account = k.account AND r.lattice = k.lattice AND r.name = k.name
-LEFT JOIN lattices l ON l.account = k.account AND l.lattice = k.lattice`, key.Account, key.Lattice, key.Name).
-		Scan(&revision, &version, (*[]byte)(&t.Manifest), (*[]byte)(&t.Status), &owned, &t.Observed)
+LEFT JOIN lattices l ON l.account = k.account AND l.lattice = k.lattice
+LEFT JOIN open_waits w ON w.application_id = a.id`, key.Account, key.Lattice, key.Name).
+		Scan(&revision, &version, (*[]byte)(&t.Manifest), (*[]byte)(&t.Status), &owned, &t.Observed, &kind, &code, &reason, &since)
 	if err == nil {
 		err = json.Unmarshal(owned, &t.Owned)
 	}
@@ -161,6 +232,9 @@ LEFT JOIN lattices l ON l.account = k.account AND l.lattice = k.lattice`, key.Ac
 	}
 	if version != nil {
 		t.IsDeployed, t.Version = true, *version
+	}
+	if kind != nil {
+		t.Wait = &ledger.AppWait{Kind: *kind, Code: *code, Reason: *reason, Since: since.UTC()}
 	}
 	return t, nil
 }

@@ -170,6 +170,86 @@ func TestLatticeIsNeededForWhatIsDeployedOrLeft(t *testing.T) {
 	require.False(t, noteHosts(t, s, epoch, 1), "another lattice is another matter")
 }
 
+func held(t testing.TB, s *store.Store) store.Holding {
+	t.Helper()
+	h, err := s.LatticeHeld(context.Background(), "default", "west")
+	require.NoError(t, err)
+	return h
+}
+
+func TestLatticeIsReleasedWhenNobodyNeedsIt(t *testing.T) {
+	ctx := context.Background()
+	s, db := open(t, rules)
+	release := func(epoch int64) bool {
+		t.Helper()
+		released, err := s.ReleaseLattice(ctx, "default", "west", epoch)
+		require.NoError(t, err)
+		return released
+	}
+	_, err := s.ReleaseLattice(ctx, "default", "west", 1)
+	require.ErrorIs(t, err, store.ErrSuperseded, "nobody has it")
+	require.Equal(t, store.NotHeld, held(t, s))
+
+	epoch, key := take(t, s, "a"), appKey("shop")
+	require.Equal(t, store.Held, held(t, s), "from the first moment")
+	put(t, s, key, appVersion("v1", "a"))
+	deploy(t, s, key, nil)
+	require.False(t, release(epoch))
+	require.Equal(t, store.Held, held(t, s))
+	undeploy(t, s, key)
+	require.True(t, release(epoch))
+	require.Equal(t, store.Released, held(t, s))
+	require.True(t, release(epoch), "it is said again")
+
+	next := take(t, s, "b")
+	require.Equal(t, store.Held, held(t, s))
+	_, err = s.ReleaseLattice(ctx, "default", "west", epoch)
+	require.ErrorIs(t, err, store.ErrSuperseded)
+	require.Equal(t, store.Held, held(t, s))
+
+	silent := `UPDATE lattices SET checked_at = clock_timestamp() - interval '21 seconds', taken_at = clock_timestamp() - interval '1 hour'`
+	_, err = db.Exec(ctx, silent)
+	require.NoError(t, err)
+	require.Equal(t, store.NotHeld, held(t, s), "who says nothing may be gone")
+	noteHosts(t, s, next, 1)
+	require.Equal(t, store.Held, held(t, s))
+}
+
+// TestLatticeIsNotReleasedUnderADeployment has engines deploy while the observer
+// lets go: whoever finds it held after a deployment must be able to rely on it.
+func TestLatticeIsNotReleasedUnderADeployment(t *testing.T) {
+	stores, db := engines(t, 3)
+	ctx, key := context.Background(), appKey("shop")
+	put(t, stores[0], key, appVersion("v1", "a"))
+	kept, let := 0, 0
+	for i := range 150 {
+		epoch := take(t, stores[0], "a")
+		var found store.Holding
+		var released bool
+		var err error
+		atOnce(func() {
+			released, err = stores[1].ReleaseLattice(ctx, "default", "west", epoch)
+		}, func() {
+			deploy(t, stores[2], key, nil)
+			found = held(t, stores[2])
+		})
+		require.NoError(t, err)
+		if released {
+			let++
+			require.Equal(t, store.Released, found, "round %d: a deployment relied on an observer that let go", i)
+		} else {
+			kept++
+			require.Equal(t, store.Held, found)
+		}
+		undeploy(t, stores[0], key)
+	}
+	require.Positive(t, kept*let, "both ways are to be seen: kept %d times, let go %d times", kept, let)
+	for _, s := range stores {
+		s.Close()
+	}
+	requireNoDeadlocks(t, db)
+}
+
 func TestLatticeIsFirstObservedWithItsFirstHost(t *testing.T) {
 	ctx := context.Background()
 	s, _ := open(t, rules)
@@ -646,6 +726,15 @@ func TestDeployWhereALatticeWasObserved(t *testing.T) {
 		return fmt.Sprintf("%s: %s; it waits: %t", status.Status.Type, status.Status.Message, wait != nil)
 	}
 
+	settled := func(status string, wait *ledger.AppWait) {
+		t.Helper()
+		app, err := s.Application(context.Background(), key)
+		require.NoError(t, err)
+		require.False(t, assess(t, s, store.Assessment{
+			Key: key, Epoch: 1, Revision: app.Revision, Status: json.RawMessage(status), Wait: wait,
+		}))
+	}
+
 	epoch := take(t, s, "a")
 	noteHosts(t, s, epoch, 0)
 	require.Equal(t, "waiting: "+neverObserved+"; it waits: true", first(), "observed, and no host was ever seen")
@@ -661,12 +750,21 @@ func TestDeployWhereALatticeWasObserved(t *testing.T) {
 	require.Equal(t, "waiting: "+noLiveHost+"; it waits: true", first())
 	require.Equal(t, since, waitOf(t, s, key).Since, "it is one wait")
 
-	require.False(t, assess(t, s, store.Assessment{
-		Key: key, Epoch: epoch, Revision: 4, Status: json.RawMessage(isFailed),
-		Wait: &ledger.AppWait{Kind: "backoff", Code: "fetch_failed", Reason: "no such image", Since: firstWait},
-	}))
+	failing := &ledger.AppWait{Kind: "backoff", Code: "command_failed", Reason: "no such image", Since: firstWait}
+	settled(isFailed, failing)
 	require.Equal(t, "waiting: "+noLiveHost+"; it waits: true", first())
 	require.True(t, waitOf(t, s, key).Since.After(since), "it waited for something else in between")
+
+	noteHosts(t, s, epoch, 1)
+	settled(isFailed, failing)
+	require.Equal(t, "reconciling: comparing with the lattice; it waits: false", first(), "it is tried again at once")
+	unsuited := noEligible("no host has the label gpu", firstWait)
+	settled(isWaiting, unsuited)
+	deploy(t, s, key, nil)
+	require.Equal(t, unsuited, waitOf(t, s, key), "whether there is a host that suits by now is seen when somebody has looked")
+	task, err := s.Task(context.Background(), key)
+	require.NoError(t, err)
+	require.Equal(t, unsuited, task.Wait)
 
 	east := ledger.AppKey{Account: "default", Lattice: "east", Name: "shop"}
 	put(t, s, east, appVersion("v1", "a"))

@@ -55,6 +55,15 @@ INSERT INTO wait_history (mission_id, phase_id, account, lattice, application, k
 SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), $5, $6
 FROM gone g LEFT JOIN applications a ON a.id = g.application_id`
 
+// endSettledWaitSQL does the same to the wait of an application that a deployment
+// is answer enough to: for the next try of what failed, and for any host at all.
+const endSettledWaitSQL = `
+WITH gone AS (
+    DELETE FROM open_waits WHERE application_id = $1 AND (kind = 'backoff' OR code IN ('never_observed', 'no_live_hosts')) RETURNING *)
+INSERT INTO wait_history (account, lattice, application, kind, code, reason, since, ended_at, ended_by, actor)
+SELECT a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), 'answered', ''
+FROM gone g JOIN applications a ON a.id = g.application_id`
+
 // ClearWait ends the wait of a workflow because what it waited for came.
 func (s *Store) ClearWait(ctx context.Context, workflowID string) error {
 	if _, err := s.pool.Exec(ctx, endOpenWaitsSQL, workflowID, nil, nil, nil, "answered", ""); err != nil {
