@@ -139,23 +139,38 @@ func (a *application) show(res AssessResult) error {
 		}
 		return a.waits.clear(a.ctx, now)
 	}
-	next, hint := waitsOfApplications[w.Kind].next, waitsOfApplications[w.Kind].hint
+	advice, special := adviceOnCodes[w.Code]
+	if !special {
+		advice = adviceOnKinds[w.Kind]
+	}
+	next := advice.next
 	if res.Retry > 0 {
 		next = "in " + res.Retry.Round(time.Second).String() + ", or when the lattice changes"
 	}
 	return a.waits.declare(a.ctx, wait{
 		kind: w.Kind, code: w.Code, reason: w.Reason, since: w.Since, next: next,
-		hint: hint + fmt.Sprintf("; or undeploy with `tidewait app undeploy %s --lattice %s`", a.key.Name, a.key.Lattice),
+		hint: advice.hint + fmt.Sprintf("; or undeploy with `tidewait app undeploy %s --lattice %s`", a.key.Name, a.key.Lattice),
 	})
 }
 
-// waitsOfApplications says of each kind when it is looked at again, and what a
-// person can do.
-var waitsOfApplications = map[string]struct{ next, hint string }{
-	ledger.KindLattice:    {"when a host appears or changes its labels", "start a host in the lattice that suits, see `tidewait lattice show`"},
-	ledger.KindBackoff:    {"when the lattice changes", "mend what the host complains of, and send `nudge` to try again now"},
-	ledger.KindDependency: {"when it appears", "make what is missing"},
-}
+// advice says of a wait when it is looked at again, and what a person can do.
+type advice struct{ next, hint string }
+
+var (
+	adviceOnKinds = map[string]advice{
+		ledger.KindLattice:    {"when a host appears or changes its labels", "start a host in the lattice that suits, see `tidewait lattice show`"},
+		ledger.KindBackoff:    {"when the lattice changes", "mend what the host complains of, and send `nudge` to try again now"},
+		ledger.KindDependency: {"when it appears", "make what is missing"},
+	}
+	// Where the advice on the kind would be wrong.
+	adviceOnCodes = map[string]advice{
+		scaler.CodeHostsTaken: {
+			"when a host appears, or one becomes free",
+			"start another host that suits, or stop what else runs under the id there, see `tidewait lattice show`",
+		},
+		scaler.CodeLinkConflict: {"when the other link is gone", "delete the link that is in the way, or give one of the two another name"},
+	}
+)
 
 // send tells hosts what to do, each its own batch, all at once.
 func (a *application) send(res AssessResult) {

@@ -26,7 +26,7 @@ func TestReconcile(t *testing.T) {
 		for name, test := range map[string]func(*site){
 			"waits": waitsForHosts, "fails": failsInTheHostsWords, "drift": repairsDrift, "upgrade": upgrades,
 			"spread": spreadsOverLabels, "daemon": runsEverywhere, "shared": sharesApplications, "configs": sharesConfigurations,
-			"closed": survivesClosedWorkflows, "hostile": survivesHostileEvents, "overtaken": looksAgain, "returns": cleansUpWhatReturns,
+			"closed": survivesClosedWorkflows, "hostile": survivesHostileEvents, "overtaken": looksAgain, "returns": cleansUpWhatReturns, "waits-on": waitsOn, "shared-id": sharesUnderAnID,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

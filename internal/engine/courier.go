@@ -140,8 +140,26 @@ func (c *Courier) carry(ctx context.Context, n ledger.News) error {
 }
 
 // revise tells an application's workflow to look again, and starts it when the
-// application is kept and has none.
+// application is kept and has none. Those that refer to it look again as well:
+// what they wait for may be there now, or be gone, or run under another id.
 func (c *Courier) revise(ctx context.Context, n ledger.News) error {
+	if err := c.reviseOne(ctx, n); err != nil {
+		return err
+	}
+	dependants, err := c.Store.Dependants(ctx, n.Key)
+	if err != nil {
+		return err
+	}
+	for _, name := range dependants {
+		id := api.AppWorkflowID(n.Key.Account, n.Key.Lattice, name)
+		if err := c.Temporal.SignalWorkflow(ctx, id, "", api.SignalWake, nil); err != nil && !isGone(err) {
+			return fmt.Errorf("have application %s look again: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (c *Courier) reviseOne(ctx context.Context, n ledger.News) error {
 	kept, err := c.Store.Keeps(ctx, n.Key)
 	if err != nil {
 		return err
@@ -150,11 +168,16 @@ func (c *Courier) revise(ctx context.Context, n ledger.News) error {
 		return c.Begin(ctx, n.Key, n.Revision)
 	}
 	_, err = c.Temporal.UpdateWorkflow(ctx, revision(n.Key, n.Revision))
-	var gone *serviceerror.NotFound
-	if errors.As(err, &gone) {
+	if isGone(err) {
 		return nil // nothing is kept, and nobody has to be told
 	}
 	return err
+}
+
+// isGone reports whether an error says that there is no such workflow that runs.
+func isGone(err error) bool {
+	var gone *serviceerror.NotFound
+	return errors.As(err, &gone)
 }
 
 // revision is the update that says that what is deployed has changed.
@@ -170,7 +193,7 @@ func revision(key ledger.AppKey, number int64) client.UpdateWorkflowOptions {
 // Begin makes sure that an application's workflow runs and knows of a revision,
 // and that its lattice is observed.
 func (c *Courier) Begin(ctx context.Context, key ledger.AppKey, number int64) error {
-	if err := c.Observe(ctx, key.Account, key.Lattice); err != nil {
+	if err := c.observed(ctx, key.Account, key.Lattice); err != nil {
 		return err
 	}
 	update := revision(key, number)
@@ -194,15 +217,40 @@ func (c *Courier) Begin(ctx context.Context, key ledger.AppKey, number int64) er
 	return handle.Get(ctx, nil)
 }
 
+// observed makes sure that a lattice is observed, or that its workflow runs.
+func (c *Courier) observed(ctx context.Context, account, lattice string) error {
+	held, err := c.Store.LatticeHeld(ctx, account, lattice)
+	if err != nil || held == store.Held {
+		return err
+	}
+	return c.observe(ctx, account, lattice, held)
+}
+
 // Observe makes sure that a lattice's workflow runs.
 func (c *Courier) Observe(ctx context.Context, account, lattice string) error {
-	_, err := c.Temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+	held, err := c.Store.LatticeHeld(ctx, account, lattice)
+	if err != nil {
+		return err
+	}
+	return c.observe(ctx, account, lattice, held)
+}
+
+// observe starts a lattice's workflow when it has none. The workflow of one that
+// was released is about to end, if it has not ended yet, unless it is told.
+func (c *Courier) observe(ctx context.Context, account, lattice string, held store.Holding) error {
+	options := client.StartWorkflowOptions{
 		ID: api.LatticeWorkflowID(account, lattice), TaskQueue: workflows.TaskQueue,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		TypedSearchAttributes:    workflows.LatticeAttributes(lattice),
 		StaticSummary:            "lattice " + lattice + ", observed",
 		StaticDetails: fmt.Sprintf("Lives while something is deployed in lattice `%s` of account `%s`.\n\n"+
 			"- **hosts:** `tidewait lattice show %[1]s`\n", lattice, account),
-	}, api.LatticeWorkflow, workflows.LatticeInput{Account: account, Lattice: lattice})
+	}
+	in := workflows.LatticeInput{Account: account, Lattice: lattice}
+	if held == store.Released {
+		_, err := c.Temporal.SignalWithStartWorkflow(ctx, options.ID, api.SignalNeeded, nil, options, api.LatticeWorkflow, in)
+		return err
+	}
+	_, err := c.Temporal.ExecuteWorkflow(ctx, options, api.LatticeWorkflow, in)
 	return err
 }

@@ -31,6 +31,7 @@ import (
 	"tidewait/internal/devstack/devstacktest"
 	"tidewait/internal/engine"
 	"tidewait/internal/ledger"
+	"tidewait/internal/oam"
 	"tidewait/internal/provision"
 	"tidewait/internal/store"
 	"tidewait/internal/wadm"
@@ -463,4 +464,79 @@ func TestWhatIsNotKeptNeedsNoWorkflow(t *testing.T) {
 	courier.Kick()
 	c.eventually("the workflow is not told", func() bool { return slices.Contains(c.revisions("undeployed"), app.Revision) })
 	c.eventually("the outbox is not emptied", func() bool { return c.left("temporal") == 0 })
+}
+
+// TestTheLatticesWorkflowIsToldOnlyWhenItMayEnd: an observer that is there sees
+// what is deployed by itself, and one that has let go is called back.
+func TestTheLatticesWorkflowIsToldOnlyWhenItMayEnd(t *testing.T) {
+	t.Parallel()
+	c := startCarrying(t)
+	courier := c.courier()
+	const lattice = "lattice.default.west"
+	epoch, err := c.store.TakeLattice(t.Context(), "default", "west", "engine")
+	require.NoError(t, err)
+	require.NoError(t, courier.Begin(t.Context(), west("shop"), 1))
+	require.Equal(t, "unknown", c.runs(lattice), "it is held")
+	require.NoError(t, courier.Observe(t.Context(), "default", "west"))
+	require.Equal(t, "Running", c.runs(lattice), "that is asked for without regard to that")
+	require.Zero(t, c.signals(lattice))
+
+	released, err := c.store.ReleaseLattice(t.Context(), "default", "west", epoch)
+	require.NoError(t, err)
+	require.True(t, released)
+	require.NoError(t, courier.Begin(t.Context(), west("shop"), 2))
+	require.Equal(t, 1, c.signals(lattice))
+	require.NoError(t, c.temporal.TerminateWorkflow(t.Context(), lattice, "", "by hand"))
+	require.NoError(t, courier.Begin(t.Context(), west("shop"), 3))
+	require.Equal(t, "Running", c.runs(lattice))
+}
+
+// signals counts the signals that the newest run of a workflow got.
+func (c *carrying) signals(workflowID string) (n int) {
+	c.t.Helper()
+	events := c.temporal.GetWorkflowHistory(context.Background(), workflowID, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		require.NoError(c.t, err)
+		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED {
+			n++
+		}
+	}
+	return n
+}
+
+// TestThoseWhoReferToAnApplicationLookAgain: nothing may change in the lattice
+// when what they refer to is deployed or undeployed.
+func TestThoseWhoReferToAnApplicationLookAgain(t *testing.T) {
+	t.Parallel()
+	c := startCarrying(t)
+	web := oam.Reference{Application: "platform", Component: "web", Type: oam.TypeComponent}
+	for name, facts := range map[string]oam.Facts{
+		"platform": {Shared: true, Components: map[string]oam.ComponentType{"web": oam.TypeComponent}},
+		"shop":     {References: []oam.Reference{web}},
+		"other":    {},
+	} {
+		v := ledger.AppVersion{Version: "v1", Manifest: json.RawMessage(`{}`), Facts: facts}
+		_, err := c.store.PutApplication(t.Context(), west(name), v, uuid.New())
+		require.NoError(t, err)
+	}
+	courier := c.run()
+	deployed := func(name string) {
+		t.Helper()
+		c.deploy(name)
+		courier.Kick()
+		c.eventually("the outbox is not emptied", func() bool { return c.left("temporal") == 0 })
+	}
+	deployed("platform")
+	deployed("shop")
+	deployed("other")
+	require.Zero(t, c.signals("app.default.west.shop"))
+	deployed("platform")
+	require.Equal(t, 1, c.signals("app.default.west.shop"))
+	c.undeploy("platform")
+	courier.Kick()
+	c.eventually("the outbox is not emptied", func() bool { return c.left("temporal") == 0 })
+	require.Equal(t, 2, c.signals("app.default.west.shop"))
+	require.Zero(t, c.signals("app.default.west.other"))
+	require.Zero(t, c.signals("app.default.west.platform"))
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
@@ -35,12 +34,16 @@ type Sweep struct {
 	Log     *slog.Logger
 }
 
+// listEvery is after how many sweeps all workflows are listed, although there
+// are as many as there should be.
+const listEvery = 10
+
 // Run sweeps until ctx ends.
 func (s Sweep) Run(ctx context.Context) {
 	tick := time.NewTicker(s.Every)
 	defer tick.Stop()
-	for {
-		if err := s.Once(ctx); err != nil && ctx.Err() == nil {
+	for n := 0; ; n++ {
+		if err := s.once(ctx, n%listEvery == 0); err != nil && ctx.Err() == nil {
 			s.Log.Warn("a sweep was not finished", "error", err)
 		}
 		select {
@@ -51,9 +54,9 @@ func (s Sweep) Run(ctx context.Context) {
 	}
 }
 
-// Once does one sweep.
-func (s Sweep) Once(ctx context.Context) error {
-	return errors.Join(s.missions(ctx), s.applications(ctx), s.orphans(ctx), s.drains(ctx), s.audit(ctx))
+// once does one sweep.
+func (s Sweep) once(ctx context.Context, list bool) error {
+	return errors.Join(s.missions(ctx), s.applications(ctx, list), s.orphans(ctx), s.drains(ctx), s.audit(ctx))
 }
 
 func (s Sweep) missions(ctx context.Context) error {
@@ -79,8 +82,10 @@ func (s Sweep) missions(ctx context.Context) error {
 }
 
 // applications gives those that are kept a workflow when theirs is gone, and has
-// their lattices observed.
-func (s Sweep) applications(ctx context.Context) error {
+// their lattices observed. Temporal is asked to list workflows only when it
+// counts others than there should be, or when list says so: reading one row
+// costs its database as much as counting all.
+func (s Sweep) applications(ctx context.Context, list bool) error {
 	kept, err := s.Store.ApplicationsToKeep(ctx, "", "")
 	if err != nil {
 		return err
@@ -94,6 +99,12 @@ func (s Sweep) applications(ctx context.Context) error {
 	}
 	if len(lattices) == 0 {
 		return nil
+	}
+	if !list {
+		count, err := s.Temporal.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{Query: runningQuery})
+		if err != nil || count.GetCount() == int64(len(lattices)+len(kept)) {
+			return err
+		}
 	}
 	running, err := s.running(ctx)
 	if err != nil {
@@ -129,14 +140,15 @@ func (s Sweep) begin(ctx context.Context, key ledger.AppKey) error {
 	return nil
 }
 
+const runningQuery = "WorkflowType IN ('" + api.AppWorkflow + "', '" + api.LatticeWorkflow + "') AND ExecutionStatus = 'Running'"
+
 // running lists the workflows of applications and lattices that run.
 func (s Sweep) running(ctx context.Context) (map[string]bool, error) {
 	running := map[string]bool{}
 	var page []byte
 	for {
 		res, err := s.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-			Query:    "WorkflowType IN ('" + api.AppWorkflow + "', '" + api.LatticeWorkflow + "') AND ExecutionStatus = 'Running'",
-			PageSize: 1000, NextPageToken: page,
+			Query: runningQuery, PageSize: 1000, NextPageToken: page,
 		})
 		if err != nil {
 			return nil, err
@@ -172,8 +184,7 @@ func (s Sweep) lost(ctx context.Context, mission string) (string, error) {
 // closed says how a workflow ended, or nothing when it runs.
 func (s Sweep) closed(ctx context.Context, id string) (string, error) {
 	desc, err := s.Temporal.DescribeWorkflow(ctx, id, "")
-	var notFound *serviceerror.NotFound
-	if errors.As(err, &notFound) {
+	if isGone(err) {
 		return "Temporal does not know workflow " + id + " any more", nil
 	}
 	if err != nil {
@@ -197,8 +208,7 @@ func (s Sweep) drains(ctx context.Context) error {
 		err := s.Temporal.SignalWorkflow(ctx, id, "", api.SignalCancel, api.Cancel{
 			Actor: "the drain deadline", Reason: "the node it ran on had to be empty",
 		})
-		var gone *serviceerror.NotFound
-		if err != nil && !errors.As(err, &gone) {
+		if err != nil && !isGone(err) {
 			return err
 		}
 	}

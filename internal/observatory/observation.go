@@ -63,6 +63,10 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	if err != nil {
 		return workflows.AssessResult{}, err
 	}
+	references, missing, err := ob.resolve(ctx, in.Key, &manifest)
+	if err != nil {
+		return workflows.AssessResult{}, err
+	}
 	plan, err := ob.input(ctx, in, task, manifest)
 	if err != nil {
 		return workflows.AssessResult{}, err
@@ -70,10 +74,7 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	planned := scaler.Plan(plan)
 	out := planned
 	out.Rows = slices.Clone(planned.Rows)
-	shared, err := ob.shared(ctx, in.Key, manifest, plan, &out)
-	if err != nil {
-		return workflows.AssessResult{}, err
-	}
+	tellMissing(missing, plan, &out)
 	a := ob.assessment(in.Key, task, plan, out)
 	stale, err := ob.Store.Assess(ctx, a.Assessment)
 	if errors.Is(err, store.ErrSuperseded) {
@@ -101,7 +102,7 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	if a.Clean { // its configurations are nobody's concern any more
 		_ = ob.observer.Want(ctx, in.Key.Name, nil)
 	}
-	if !ob.remember(in.Key, watched{input: plan, out: planned, shared: shared}, a.Clean, before) {
+	if !ob.remember(in.Key, watched{input: plan, out: planned, shared: references}, a.Clean, before) {
 		res.Retry, res.Clean = time.Millisecond, false
 	}
 	return res, nil
@@ -124,13 +125,17 @@ func (ob *observation) input(
 	ctx context.Context, in workflows.AssessInput, task store.Task, manifest oam.Manifest,
 ) (scaler.Input, error) {
 	plan := scaler.Input{
-		App: in.Key.Name, Lattice: in.Key.Lattice, Owned: task.Owned, Pending: in.Pending, Now: time.Now().UTC(),
+		App: in.Key.Name, Lattice: in.Key.Lattice, Owned: task.Owned, Pending: in.Pending,
+		Now: time.Now().UTC().Truncate(time.Microsecond), // as the database keeps it: everywhere a wait has one since
 	}
 	if task.IsDeployed {
 		plan.Desired = scaler.List(manifest)
 		var status wadm.Status
 		if err := json.Unmarshal(task.Status, &status); err == nil {
 			plan.Previous = status.Scalers
+		}
+		if w := task.Wait; w != nil {
+			plan.Waited = map[string]time.Time{w.Code: w.Since}
 		}
 	}
 	if err := ob.spare(ctx, &plan, in.Key); err != nil {
@@ -174,6 +179,9 @@ func (ob *observation) spare(ctx context.Context, plan *scaler.Input, key ledger
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return fmt.Errorf("read what else is deployed in lattice %s: %w", key.Lattice, err)
 		}
+		if _, _, err := ob.resolve(ctx, key, &m); err != nil {
+			return err
+		}
 		plan.Others = plan.Others.And(scaler.Uses(scaler.List(m)))
 	}
 	return nil
@@ -216,27 +224,47 @@ func (ob *observation) backoff(in workflows.AssessInput, task store.Task, plan s
 	})
 }
 
+// resolve gives references to shared applications the ids of what they refer to.
+// It reports whether there are any, and which of them nothing satisfies.
+func (ob *observation) resolve(ctx context.Context, key ledger.AppKey, m *oam.Manifest) (refers bool, missing []missingShared, err error) {
+	references := m.Facts().References
+	if len(references) == 0 {
+		return false, nil, nil
+	}
+	shared, err := ob.Store.Shared(ctx, key.Account, key.Lattice, references)
+	if err != nil {
+		return true, nil, err
+	}
+	*m = m.Resolve(shared.IDs)
+	for _, ref := range shared.Missing {
+		id, known := shared.IDs[ref]
+		if !known {
+			id = oam.ComponentID(ref.Application, ref.Component, "")
+		}
+		missing = append(missing, missingShared{ref, id})
+	}
+	return true, missing, nil
+}
+
+// missingShared is a component of a shared application that is not deployed, and
+// the id under which it would run.
+type missingShared struct {
+	oam.Reference
+	id string
+}
+
 // codeSharedMissing is the code of what waits for a shared application.
 const codeSharedMissing = "shared_application_missing"
 
-// shared says of links with components of shared applications that are not
-// deployed any more that they wait for these. It reports whether the
-// application refers to any.
-func (ob *observation) shared(
-	ctx context.Context, key ledger.AppKey, manifest oam.Manifest, plan scaler.Input, out *scaler.Outcome,
-) (refers bool, err error) {
-	references := manifest.Facts().References
-	if len(references) == 0 || len(plan.State.Hosts) == 0 {
-		return false, nil
-	}
-	missing, err := ob.Store.MissingShared(ctx, key.Account, key.Lattice, references)
-	if err != nil {
-		return true, err
+// tellMissing says of links with components of shared applications that are not
+// deployed any more that they wait for these.
+func tellMissing(missing []missingShared, plan scaler.Input, out *scaler.Outcome) {
+	if len(plan.State.Hosts) == 0 {
+		return
 	}
 	for _, ref := range missing {
-		id := oam.ComponentID(ref.Application, ref.Component, "")
 		for i, s := range plan.Desired {
-			if s.Link == nil || s.Link.Source != id && s.Link.Target != id || out.Rows[i].Status.Type == wadm.Failed {
+			if s.Link == nil || s.Link.Source != ref.id && s.Link.Target != ref.id || out.Rows[i].Status.Type == wadm.Failed {
 				continue
 			}
 			info := wadm.StatusInfo{
@@ -251,7 +279,6 @@ func (ob *observation) shared(
 			out.Rows[i].Status = info
 		}
 	}
-	return true, nil
 }
 
 // assessed is what is recorded of a look.
@@ -304,11 +331,14 @@ var kinds = map[string]string{
 	ledger.CodeNeverObserved:   ledger.KindLattice,
 	scaler.CodeNoLiveHosts:     ledger.KindLattice,
 	scaler.CodeNoEligibleHost:  ledger.KindLattice,
+	scaler.CodeNotEnoughHosts:  ledger.KindLattice,
+	scaler.CodeHostsTaken:      ledger.KindLattice,
 	scaler.CodeCommandFailed:   ledger.KindBackoff,
 	scaler.CodeCommandRefused:  ledger.KindBackoff,
 	scaler.CodeCommandTimedOut: ledger.KindBackoff,
 	scaler.CodeConfigMissing:   ledger.KindDependency,
 	scaler.CodeSecretMissing:   ledger.KindDependency,
+	scaler.CodeLinkConflict:    ledger.KindDependency,
 	codeSharedMissing:          ledger.KindDependency,
 }
 

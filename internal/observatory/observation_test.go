@@ -160,22 +160,24 @@ func TestWhatIsLeftWithoutHostsIsSaid(t *testing.T) {
 	}
 }
 
-// A failure that ends by no wait, such as a link that another one is in the way
-// of, does not hide that something else is waited for.
+// What fails and what waits both have a wait; that of the status comes first.
 func TestTheWaitBesideAnotherFailureIsShown(t *testing.T) {
 	since := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+	few := wadm.ScalerStatus{Status: wadm.StatusInfo{Type: wadm.Failed, Reason: scaler.CodeNotEnoughHosts, Message: "1 of 2", Since: &since}}
+	taken := wadm.ScalerStatus{Status: wadm.StatusInfo{Type: wadm.Failed, Reason: scaler.CodeHostsTaken, Message: "taken", Since: &since}}
 	conflict := wadm.ScalerStatus{Status: wadm.StatusInfo{Type: wadm.Failed, Reason: scaler.CodeLinkConflict, Message: "in the way", Since: &since}}
 	refused := wadm.ScalerStatus{Status: wadm.StatusInfo{Type: wadm.Failed, Reason: scaler.CodeCommandRefused, Message: "no", Since: &since}}
 	missing := wadm.ScalerStatus{Status: wadm.StatusInfo{Type: wadm.Waiting, Reason: scaler.CodeConfigMissing, Message: "not there", Since: &since}}
-	backoff := &ledger.AppWait{Kind: ledger.KindBackoff, Code: "command_refused", Reason: "no", Since: since}
 	for _, c := range []struct {
 		rows []wadm.ScalerStatus
 		want *ledger.AppWait
 	}{
-		{[]wadm.ScalerStatus{conflict}, nil},
-		{[]wadm.ScalerStatus{refused}, backoff},
-		{[]wadm.ScalerStatus{conflict, missing, refused}, &ledger.AppWait{Kind: ledger.KindDependency, Code: "config_missing", Reason: "not there", Since: since}},
-		{[]wadm.ScalerStatus{conflict, refused}, backoff},
+		{[]wadm.ScalerStatus{{Status: wadm.StatusInfo{Type: wadm.Reconciling, Message: "starting"}}}, nil},
+		{[]wadm.ScalerStatus{refused, missing}, &ledger.AppWait{Kind: "backoff", Code: "command_refused", Reason: "no, not there", Since: since}},
+		{[]wadm.ScalerStatus{missing}, &ledger.AppWait{Kind: "dependency", Code: "config_missing", Reason: "not there", Since: since}},
+		{[]wadm.ScalerStatus{conflict}, &ledger.AppWait{Kind: "dependency", Code: "link_conflict", Reason: "in the way", Since: since}},
+		{[]wadm.ScalerStatus{few}, &ledger.AppWait{Kind: "lattice", Code: "not_enough_hosts", Reason: "1 of 2", Since: since}},
+		{[]wadm.ScalerStatus{taken}, &ledger.AppWait{Kind: "lattice", Code: "hosts_taken", Reason: "taken", Since: since}},
 	} {
 		require.Equal(t, c.want, waitIn(wadm.Aggregate(c.rows)))
 	}

@@ -209,7 +209,11 @@ func (ob *observation) run(ctx context.Context) error {
 				idle++
 			}
 			if idle > 1 {
-				return nil
+				released, err := ob.Store.ReleaseLattice(ctx, ob.in.Account, ob.in.Lattice, ob.epoch)
+				if err != nil || released {
+					return err
+				}
+				idle = 0
 			}
 		}
 	}
