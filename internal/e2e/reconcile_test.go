@@ -27,6 +27,7 @@ func TestReconcile(t *testing.T) {
 			"waits": waitsForHosts, "fails": failsInTheHostsWords, "drift": repairsDrift, "upgrade": upgrades,
 			"spread": spreadsOverLabels, "daemon": runsEverywhere, "shared": sharesApplications, "configs": sharesConfigurations,
 			"closed": survivesClosedWorkflows, "hostile": survivesHostileEvents, "overtaken": looksAgain, "returns": cleansUpWhatReturns,
+			"secrets": readsSecrets,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
