@@ -27,7 +27,7 @@ func TestReconcile(t *testing.T) {
 			"waits": waitsForHosts, "fails": failsInTheHostsWords, "drift": repairsDrift, "upgrade": upgrades,
 			"spread": spreadsOverLabels, "daemon": runsEverywhere, "shared": sharesApplications, "configs": sharesConfigurations,
 			"closed": survivesClosedWorkflows, "hostile": survivesHostileEvents, "overtaken": looksAgain, "returns": cleansUpWhatReturns,
-			"secrets": readsSecrets,
+			"secrets": readsSecrets, "links": sharesLinks, "disputes": disputesLinks, "wires": disputesWires,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -133,13 +133,13 @@ func (ob *observation) input(
 			plan.Previous = status.Scalers
 		}
 	}
-	if err := ob.spare(ctx, &plan, in.Key); err != nil {
-		return plan, err
-	}
 	plan.Backoff = ob.backoff(in, task, plan)
 	names := plan.Names()
 	err := ob.observer.Want(ctx, in.Key.Name, names)
 	plan.State = ob.observer.State(names)
+	if err := ob.others(ctx, &plan, in.Key); err != nil {
+		return plan, err
+	}
 	switch {
 	case err == nil, len(plan.State.Hosts) == 0: // nobody to ask, and nothing to be told anybody
 		return plan, nil
@@ -158,23 +158,24 @@ func mayBeAnswered(err error) bool {
 	}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// spare finds what others use, where something would be cleaned up.
-func (ob *observation) spare(ctx context.Context, plan *scaler.Input, key ledger.AppKey) error {
-	uses := scaler.Uses(plan.Desired)
-	all := uses.And(plan.Owned)
-	if len(all.Configs) == len(uses.Configs) && len(all.Links) == len(uses.Links) {
+// others finds what other applications want, where that matters.
+func (ob *observation) others(ctx context.Context, plan *scaler.Input, key ledger.AppKey) error {
+	if !plan.ConcernsOthers() {
 		return nil
 	}
 	manifests, err := ob.Store.OtherManifests(ctx, key)
 	if err != nil {
 		return err
 	}
+	plan.Wired = map[string][]scaler.Link{}
 	for _, raw := range manifests {
 		var m oam.Manifest
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return fmt.Errorf("read what else is deployed in lattice %s: %w", key.Lattice, err)
 		}
-		plan.Others = plan.Others.And(scaler.Uses(scaler.List(m)))
+		list := scaler.List(m)
+		plan.Others = plan.Others.And(scaler.Uses(list))
+		plan.Wired[m.Metadata.Name] = scaler.Wires(list)
 	}
 	return nil
 }
