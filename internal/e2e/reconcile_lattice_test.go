@@ -117,11 +117,11 @@ func provider(name, image string, traits ...object) object {
 	return object{"name": name, "type": "capability", "properties": object{"image": image}, "traits": traits}
 }
 
-// of refers to a component of a shared application.
-func of(app string, part object, traits ...object) object {
+// ofPlatform refers to a component of the shared application platform.
+func ofPlatform(part object, traits ...object) object {
 	return object{
 		"name": part["name"], "type": part["type"], "traits": traits,
-		"properties": object{"application": object{"name": app, "component": part["name"]}},
+		"properties": object{"application": object{"name": "platform", "component": part["name"]}},
 	}
 }
 

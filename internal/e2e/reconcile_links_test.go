@@ -16,7 +16,7 @@ func sharesLinks(s *site) {
 	counter, http := component("counter", "registry.example.com/counter:1", instances(1)), provider("http", httpImage)
 	s.deploy(shared(manifest("platform", "v1", counter, http)))
 	user := func(name, version string) object {
-		return manifest(name, version, of("platform", counter), of("platform", http, link("counter", object{"name": "listen"})))
+		return manifest(name, version, ofPlatform(counter), ofPlatform(http, link("counter", object{"name": "listen"})))
 	}
 	s.becomes("platform", wadm.Deployed)
 	s.command0("config.put.listen", object{"address": "0.0.0.0:8080"})
@@ -78,10 +78,10 @@ func disputesLinks(s *site) {
 	s.host("h")
 	counter, http := component("counter", "registry.example.com/counter:1", instances(1)), provider("http", httpImage)
 	s.deploy(shared(manifest("platform", "v1", counter, http)))
-	s.deploy(manifest("first", "v1", of("platform", counter), of("platform", http, link("counter"))))
+	s.deploy(manifest("first", "v1", ofPlatform(counter), ofPlatform(http, link("counter"))))
 	s.becomes("platform", wadm.Deployed)
 	s.becomes("first", wadm.Deployed)
-	s.deploy(manifest("second", "v1", component("web", webImage, instances(1)), of("platform", http, link("web"))))
+	s.deploy(manifest("second", "v1", component("web", webImage, instances(1)), ofPlatform(http, link("web"))))
 	const taken = "link default of platform-http already leads wasi:http to platform-counter, and a host allows one"
 	got := s.until("second", "in conflict", func(got wadm.Status) bool {
 		return got.Status.Type == wadm.Failed && got.Scalers[0].Status.Type == wadm.Deployed
@@ -126,7 +126,7 @@ func disputesWires(s *site) {
 	counter, http := component("counter", "registry.example.com/counter:1", instances(1)), provider("http", httpImage)
 	s.deploy(shared(manifest("platform", "v1", counter, http)))
 	user := func(name, version, address string) object {
-		return manifest(name, version, of("platform", counter), of("platform", http, link("counter", config("listen", address))))
+		return manifest(name, version, ofPlatform(counter), ofPlatform(http, link("counter", config("listen", address))))
 	}
 	s.deploy(user("first", "v1", "8001"))
 	s.becomes("platform", wadm.Deployed)
@@ -143,7 +143,7 @@ func disputesWires(s *site) {
 	require.Equal(s.t, 1, s.told()["link.put platform-http"], "what another application has is not put over")
 
 	// The first one changes its mind, and keeps it; then it leaves.
-	s.deploy(manifest("first", "v2", of("platform", counter), of("platform", http, link("counter"))))
+	s.deploy(manifest("first", "v2", ofPlatform(counter), ofPlatform(http, link("counter"))))
 	s.eventually("the link is as the first one wants it now", func() bool { return len(configured()) == 0 }, func() any { return s.told() })
 	s.becomes("first", wadm.Deployed)
 	s.settles("second")

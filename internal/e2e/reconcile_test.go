@@ -28,6 +28,7 @@ func TestReconcile(t *testing.T) {
 			"spread": spreadsOverLabels, "daemon": runsEverywhere, "shared": sharesApplications, "configs": sharesConfigurations,
 			"closed": survivesClosedWorkflows, "hostile": survivesHostileEvents, "overtaken": looksAgain, "returns": cleansUpWhatReturns,
 			"secrets": readsSecrets, "links": sharesLinks, "disputes": disputesLinks, "wires": disputesWires,
+			"since": keepsSince,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -478,7 +479,7 @@ func sharesApplications(s *site) {
 	counter := component("counter", "registry.example.com/counter:1", instances(5), link("keyvalue"))
 	keyvalue := provider("keyvalue", "registry.example.com/kv:1")
 	web := provider("http", httpImage, link("counter", config("listen", "8001")))
-	consumer := manifest("consumer", "v1", of("platform", counter), web)
+	consumer := manifest("consumer", "v1", ofPlatform(counter), web)
 	s.put(consumer)
 	_, err := s.api.Deploy(s.ctx(), "consumer", nil)
 	require.ErrorContains(s.t, err, "platform", "what is referred to has to be deployed first")

@@ -185,8 +185,11 @@ func (ob *observation) others(ctx context.Context, plan *scaler.Input, key ledge
 // has started since, and what needs a configuration that has changed since.
 func (ob *observation) backoff(in workflows.AssessInput, task store.Task, plan scaler.Input) scaler.Backoff {
 	b := in.Backoff
-	if in.Nudged || in.Revision != task.Revision {
+	switch anew := in.Revision == 0; { // a workflow that was terminated or reset
+	case in.Nudged, in.Revision != task.Revision && !anew:
 		b = nil
+	default:
+		b = b.Recall(plan.Previous, plan.Now)
 	}
 	for _, r := range in.Results {
 		switch {
