@@ -28,7 +28,7 @@ func TestReconcile(t *testing.T) {
 			"spread": spreadsOverLabels, "daemon": runsEverywhere, "shared": sharesApplications, "configs": sharesConfigurations,
 			"closed": survivesClosedWorkflows, "hostile": survivesHostileEvents, "overtaken": looksAgain, "returns": cleansUpWhatReturns,
 			"secrets": readsSecrets, "links": sharesLinks, "disputes": disputesLinks, "wires": disputesWires,
-			"since": keepsSince,
+			"since": keepsSince, "replies": survivesLostReplies,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
