@@ -18,6 +18,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 
 	"tidewait/internal/api"
+	"tidewait/internal/ledger"
 	"tidewait/internal/simhost"
 	"tidewait/internal/wadm"
 )
@@ -26,10 +27,11 @@ import (
 // it with.
 type site struct {
 	*product
-	name string
-	l    *simhost.Lattice
-	nc   *nats.Conn
-	api  wadm.Client
+	account string
+	name    string
+	l       *simhost.Lattice
+	nc      *nats.Conn
+	api     wadm.Client
 
 	mu       sync.Mutex
 	statuses map[string][]wadm.Status // as they were published, by application
@@ -50,10 +52,16 @@ func (p *product) in(t *testing.T) *product {
 // lattice makes a lattice without hosts.
 func (p *product) lattice(name string) *site {
 	p.t.Helper()
-	s := &site{product: p, name: name, statuses: map[string][]wadm.Status{}}
-	s.nc = p.connect()
+	return p.site(ledger.DefaultAccount, name, p.connect(), p.connect())
+}
+
+// site makes a lattice without hosts; its hosts, and those who ask, have
+// connections of their own.
+func (p *product) site(account, name string, hosts, asking *nats.Conn) *site {
+	p.t.Helper()
+	s := &site{product: p, account: account, name: name, nc: asking, statuses: map[string][]wadm.Status{}}
 	s.api = wadm.Client{Conn: s.nc, Lattice: name}
-	s.l = simhost.NewLattice(p.connect(), simhost.Options{Lattice: name})
+	s.l = simhost.NewLattice(hosts, simhost.Options{Lattice: name})
 	p.t.Cleanup(s.l.Close)
 	_, err := s.nc.Subscribe("wadm.status."+name+".*", func(m *nats.Msg) {
 		var status wadm.Status
@@ -325,7 +333,7 @@ func (s *site) linked() []string {
 func (s *site) empties() {
 	s.t.Helper()
 	s.eventually("nothing is left in lattice "+s.name, func() bool {
-		return len(s.runs()) == 0 && len(s.linked()) == 0 && s.count("SELECT count(*) FROM reconciliations WHERE lattice = '"+s.name+"'") == 0
+		return len(s.runs()) == 0 && len(s.linked()) == 0 && s.count("SELECT count(*) FROM reconciliations WHERE account = '"+s.account+"' AND lattice = '"+s.name+"'") == 0
 	}, func() any { return []any{s.places(), s.linked(), s.told()} })
 }
 
@@ -340,9 +348,9 @@ func (s *site) workflow(app string) enumspb.WorkflowExecutionStatus {
 
 func (s *site) workflowID(app string) string {
 	if app == "" {
-		return api.LatticeWorkflowID("default", s.name)
+		return api.LatticeWorkflowID(s.account, s.name)
 	}
-	return api.AppWorkflowID("default", s.name, app)
+	return api.AppWorkflowID(s.account, s.name, app)
 }
 
 // nudge has what failed tried again at once.

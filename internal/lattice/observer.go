@@ -58,7 +58,7 @@ func NewObserver(c Client, s Settings, log *slog.Logger, onChange func(Change)) 
 	s = s.withDefaults()
 	return &Observer{
 		client: c, settings: s, onChange: onChange,
-		log: log.With("lattice", c.Lattice, "account", c.Account),
+		log: log,
 		now: time.Now, after: time.After,
 		synced: make(chan struct{}), changed: make(chan struct{}, 1), resync: make(chan struct{}, 1),
 		slots:     make(chan struct{}, s.Parallel),
