@@ -259,9 +259,10 @@ func (s *site) published(app string) []string {
 	return slices.Compact(types)
 }
 
-// publishes waits until the published statuses of an application have had the
-// wanted types, one after the other.
-func (s *site) publishes(app string, want ...string) {
+// publishes waits until the published statuses of shop have had the wanted
+// types, one after the other.
+func (s *site) publishes(want ...string) {
+	const app = "shop"
 	s.t.Helper()
 	var got []string
 	s.eventually("statuses of "+app+" are published", func() bool {

@@ -48,12 +48,12 @@ var shopRuns = map[string]int{"shop-web": 4, "shop-http": 1}
 func waitsForHosts(s *site) {
 	s.deploy(shop("shop", "v1"))
 	never := s.waits("never_observed", "no host of lattice waits has been observed yet; nothing is started until one appears")
-	s.publishes("shop", "waiting")
+	s.publishes("waiting")
 	require.Empty(s.t, s.calls())
 
 	first := s.host("first")
 	s.becomes("shop", wadm.Deployed)
-	s.publishes("shop", "reconciling", "deployed")
+	s.publishes("reconciling", "deployed")
 	require.Equal(s.t, shopAtFirst, s.told())
 	require.Equal(s.t, shopRuns, s.runs())
 	s.waitsNoMore()
@@ -71,7 +71,7 @@ func waitsForHosts(s *site) {
 	s.l.Forget()
 	second := s.host("second")
 	s.becomes("shop", wadm.Deployed)
-	s.publishes("shop", "waiting", "reconciling", "deployed")
+	s.publishes("waiting", "reconciling", "deployed")
 	require.Equal(s.t, shopAgain, s.told())
 	s.waitsNoMore()
 

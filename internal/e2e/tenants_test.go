@@ -167,7 +167,7 @@ func TestTenants(t *testing.T) {
 	second.published("shop")
 	host.Kill()
 	first.until("shop", "without a host", func(got wadm.Status) bool { return got.Status.Reason == "no_live_hosts" })
-	first.publishes("shop", "waiting", "reconciling", "deployed", "waiting")
+	first.publishes("waiting", "reconciling", "deployed", "waiting")
 	require.Equal(t, map[string]int{one.Subject: 1}, p.waiters())
 	require.Equal(t, wadm.Deployed, second.status("shop").Status.Type)
 	first.host("other")
