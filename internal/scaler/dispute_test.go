@@ -43,6 +43,16 @@ func TestAnotherApplicationsLinkIsNotPutOver(t *testing.T) {
 	require.Equal(t, wadm.Deployed, o.Rows[1].Status.Type)
 }
 
+func TestALinkThatAllWantIsNoDispute(t *testing.T) {
+	e, own := wired(t)
+	o := scaler.Plan(scaler.Input{
+		App: "shop-front", Desired: e.desired, Wired: map[string][]scaler.Link{"other": {own}},
+		State:   scaler.State{Hosts: e.state().Hosts, Links: []scaler.Link{own}},
+		Pending: []scaler.Command{{Action: scaler.PutLink, Link: &own}}, Now: noon,
+	})
+	require.Equal(t, wadm.StatusInfo{Type: wadm.Reconciling, Message: "putting the link"}, o.Rows[1].Status)
+}
+
 func TestALinkThatStaysIsAsOneOfThoseWhoStayWantsIt(t *testing.T) {
 	for about, c := range map[string]struct {
 		theirs []string // source configurations

@@ -151,7 +151,7 @@ func (p *planner) planWire(w wire, earlier, all []wire) {
 	if there && have.same(w.Link) && !p.pending(put) {
 		return
 	}
-	if app := p.holder(w.Tuple()); app != "" {
+	if app := p.holder(w.Tuple()); app != "" && !have.same(w.Link) {
 		p.disputed(w, fmt.Sprintf("link %s of %s to %s is as application %s wants it, which has other interfaces or configurations",
 			w.Name, w.Source, w.Target, app))
 		return
