@@ -54,7 +54,6 @@ func survivesLostReplies(s *site) {
 	said := s.saidOfProviders()
 
 	apps := []string{"mute", "late", "unheard", "silent", "twice"}
-	began := time.Now()
 	for _, app := range append(apps, "busy") {
 		s.deploy(pair(app))
 	}
@@ -62,7 +61,6 @@ func survivesLostReplies(s *site) {
 	require.Regexp(s.t, `^host N[A-Z0-9]{55} has not answered for 10s; what it runs has not changed \(attempt 1, .*\)`, s.status("busy").Status.Message)
 	for _, app := range apps {
 		s.becomes(app, wadm.Deployed)
-		s.t.Logf("%s was deployed after %s", app, time.Since(began).Round(100*time.Millisecond))
 	}
 	s.becomes("busy", wadm.Deployed)
 	told := s.told()

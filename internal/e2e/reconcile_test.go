@@ -23,16 +23,33 @@ import (
 func TestReconcile(t *testing.T) {
 	p := start(t)
 	t.Run("lattices", func(t *testing.T) {
-		for name, test := range map[string]func(*site){
-			"waits": waitsForHosts, "fails": failsInTheHostsWords, "drift": repairsDrift, "upgrade": upgrades,
-			"spread": spreadsOverLabels, "daemon": runsEverywhere, "shared": sharesApplications, "configs": sharesConfigurations,
-			"closed": survivesClosedWorkflows, "hostile": survivesHostileEvents, "overtaken": looksAgain, "returns": cleansUpWhatReturns,
-			"secrets": readsSecrets, "links": sharesLinks, "disputes": disputesLinks, "wires": disputesWires,
-			"since": keepsSince, "replies": survivesLostReplies,
+		for _, test := range []struct {
+			name string
+			do   func(*site)
+		}{
+			// Those that wait the longest come first, so that the others run beside them.
+			{"waits", waitsForHosts},
+			{"returns", cleansUpWhatReturns},
+			{"replies", survivesLostReplies},
+			{"disputes", disputesLinks},
+			{"secrets", readsSecrets},
+			{"fails", failsInTheHostsWords},
+			{"closed", survivesClosedWorkflows},
+			{"since", keepsSince},
+			{"wires", disputesWires},
+			{"links", sharesLinks},
+			{"drift", repairsDrift},
+			{"upgrade", upgrades},
+			{"spread", spreadsOverLabels},
+			{"daemon", runsEverywhere},
+			{"shared", sharesApplications},
+			{"configs", sharesConfigurations},
+			{"hostile", survivesHostileEvents},
+			{"overtaken", looksAgain},
 		} {
-			t.Run(name, func(t *testing.T) {
+			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
-				test(p.in(t).lattice(name))
+				test.do(p.in(t).lattice(test.name))
 			})
 		}
 	})
