@@ -47,12 +47,18 @@ type product struct {
 // start runs the stack, an engine and a gateway, each a process of its own.
 func start(t *testing.T, env ...string) *product {
 	t.Helper()
+	return startOn(t, nil, env...)
+}
+
+// startOn does so with these services of the stack; none are all.
+func startOn(t *testing.T, services []devstack.Name, env ...string) *product {
+	t.Helper()
 	ctx := t.Context()
 	dir := devstacktest.Dir(t)
 	p, err := local.Start(ctx, local.Options{
 		Worker: filepath.Join(bin, "tidewait-worker"),
 		Env:    append(append([]string{"TIDEWAIT_DATA_DIR=" + dir}, quick...), env...),
-		Stack:  devstack.Options{Dir: filepath.Join(dir, "stack"), TemporalCLI: devstacktest.TemporalCLI(t)},
+		Stack:  devstack.Options{Dir: filepath.Join(dir, "stack"), Services: services, TemporalCLI: devstacktest.TemporalCLI(t)},
 	})
 	require.NoError(t, err)
 	pr := &product{Product: p, t: t, dir: dir}

@@ -18,6 +18,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 
 	"tidewait/internal/api"
+	"tidewait/internal/ledger"
 	"tidewait/internal/simhost"
 	"tidewait/internal/wadm"
 )
@@ -26,10 +27,11 @@ import (
 // it with.
 type site struct {
 	*product
-	name string
-	l    *simhost.Lattice
-	nc   *nats.Conn
-	api  wadm.Client
+	account string
+	name    string
+	l       *simhost.Lattice
+	nc      *nats.Conn
+	api     wadm.Client
 
 	mu       sync.Mutex
 	statuses map[string][]wadm.Status // as they were published, by application
@@ -50,10 +52,16 @@ func (p *product) in(t *testing.T) *product {
 // lattice makes a lattice without hosts.
 func (p *product) lattice(name string) *site {
 	p.t.Helper()
-	s := &site{product: p, name: name, statuses: map[string][]wadm.Status{}}
-	s.nc = p.connect()
+	return p.site(ledger.DefaultAccount, name, p.connect(), p.connect())
+}
+
+// site makes a lattice without hosts; its hosts, and those who ask, have
+// connections of their own.
+func (p *product) site(account, name string, hosts, asking *nats.Conn) *site {
+	p.t.Helper()
+	s := &site{product: p, account: account, name: name, nc: asking, statuses: map[string][]wadm.Status{}}
 	s.api = wadm.Client{Conn: s.nc, Lattice: name}
-	s.l = simhost.NewLattice(p.connect(), simhost.Options{Lattice: name})
+	s.l = simhost.NewLattice(hosts, simhost.Options{Lattice: name})
 	p.t.Cleanup(s.l.Close)
 	_, err := s.nc.Subscribe("wadm.status."+name+".*", func(m *nats.Msg) {
 		var status wadm.Status
@@ -117,11 +125,11 @@ func provider(name, image string, traits ...object) object {
 	return object{"name": name, "type": "capability", "properties": object{"image": image}, "traits": traits}
 }
 
-// of refers to a component of a shared application.
-func of(app string, part object, traits ...object) object {
+// ofPlatform refers to a component of the shared application platform.
+func ofPlatform(part object, traits ...object) object {
 	return object{
 		"name": part["name"], "type": part["type"], "traits": traits,
-		"properties": object{"application": object{"name": app, "component": part["name"]}},
+		"properties": object{"application": object{"name": "platform", "component": part["name"]}},
 	}
 }
 
@@ -251,9 +259,10 @@ func (s *site) published(app string) []string {
 	return slices.Compact(types)
 }
 
-// publishes waits until the published statuses of an application have had the
-// wanted types, one after the other.
-func (s *site) publishes(app string, want ...string) {
+// publishes waits until the published statuses of shop have had the wanted
+// types, one after the other.
+func (s *site) publishes(want ...string) {
+	const app = "shop"
 	s.t.Helper()
 	var got []string
 	s.eventually("statuses of "+app+" are published", func() bool {
@@ -325,7 +334,7 @@ func (s *site) linked() []string {
 func (s *site) empties() {
 	s.t.Helper()
 	s.eventually("nothing is left in lattice "+s.name, func() bool {
-		return len(s.runs()) == 0 && len(s.linked()) == 0 && s.count("SELECT count(*) FROM reconciliations WHERE lattice = '"+s.name+"'") == 0
+		return len(s.runs()) == 0 && len(s.linked()) == 0 && s.count("SELECT count(*) FROM reconciliations WHERE account = '"+s.account+"' AND lattice = '"+s.name+"'") == 0
 	}, func() any { return []any{s.places(), s.linked(), s.told()} })
 }
 
@@ -340,9 +349,9 @@ func (s *site) workflow(app string) enumspb.WorkflowExecutionStatus {
 
 func (s *site) workflowID(app string) string {
 	if app == "" {
-		return api.LatticeWorkflowID("default", s.name)
+		return api.LatticeWorkflowID(s.account, s.name)
 	}
-	return api.AppWorkflowID("default", s.name, app)
+	return api.AppWorkflowID(s.account, s.name, app)
 }
 
 // nudge has what failed tried again at once.

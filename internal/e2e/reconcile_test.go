@@ -23,14 +23,35 @@ import (
 func TestReconcile(t *testing.T) {
 	p := start(t)
 	t.Run("lattices", func(t *testing.T) {
-		for name, test := range map[string]func(*site){
-			"waits": waitsForHosts, "fails": failsInTheHostsWords, "drift": repairsDrift, "upgrade": upgrades,
-			"spread": spreadsOverLabels, "daemon": runsEverywhere, "shared": sharesApplications, "configs": sharesConfigurations,
-			"closed": survivesClosedWorkflows, "hostile": survivesHostileEvents, "overtaken": looksAgain, "returns": cleansUpWhatReturns, "waits-on": waitsOn, "shared-id": sharesUnderAnID,
+		for _, test := range []struct {
+			name string
+			do   func(*site)
+		}{
+			// Those that wait the longest come first, so that the others run beside them.
+			{"waits", waitsForHosts},
+			{"returns", cleansUpWhatReturns},
+			{"replies", survivesLostReplies},
+			{"disputes", disputesLinks},
+			{"secrets", readsSecrets},
+			{"fails", failsInTheHostsWords},
+			{"closed", survivesClosedWorkflows},
+			{"since", keepsSince},
+			{"wires", disputesWires},
+			{"links", sharesLinks},
+			{"drift", repairsDrift},
+			{"upgrade", upgrades},
+			{"spread", spreadsOverLabels},
+			{"daemon", runsEverywhere},
+			{"shared", sharesApplications},
+			{"configs", sharesConfigurations},
+			{"hostile", survivesHostileEvents},
+			{"overtaken", looksAgain},
+			{"waits-on", waitsOn},
+			{"shared-id", sharesUnderAnID},
 		} {
-			t.Run(name, func(t *testing.T) {
+			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
-				test(p.in(t).lattice(name))
+				test.do(p.in(t).lattice(test.name))
 			})
 		}
 	})
@@ -46,12 +67,12 @@ var shopRuns = map[string]int{"shop-web": 4, "shop-http": 1}
 func waitsForHosts(s *site) {
 	s.deploy(shop("shop", "v1"))
 	never := s.waits("never_observed", "no host of lattice waits has been observed yet; nothing is started until one appears")
-	s.publishes("shop", "waiting")
+	s.publishes("waiting")
 	require.Empty(s.t, s.calls())
 
 	first := s.host("first")
 	s.becomes("shop", wadm.Deployed)
-	s.publishes("shop", "reconciling", "deployed")
+	s.publishes("reconciling", "deployed")
 	require.Equal(s.t, shopAtFirst, s.told())
 	require.Equal(s.t, shopRuns, s.runs())
 	s.waitsNoMore()
@@ -69,7 +90,7 @@ func waitsForHosts(s *site) {
 	s.l.Forget()
 	second := s.host("second")
 	s.becomes("shop", wadm.Deployed)
-	s.publishes("shop", "waiting", "reconciling", "deployed")
+	s.publishes("waiting", "reconciling", "deployed")
 	require.Equal(s.t, shopAgain, s.told())
 	s.waitsNoMore()
 
@@ -477,7 +498,7 @@ func sharesApplications(s *site) {
 	counter := component("counter", "registry.example.com/counter:1", instances(5), link("keyvalue"))
 	keyvalue := provider("keyvalue", "registry.example.com/kv:1")
 	web := provider("http", httpImage, link("counter", config("listen", "8001")))
-	consumer := manifest("consumer", "v1", of("platform", counter), web)
+	consumer := manifest("consumer", "v1", ofPlatform(counter), web)
 	s.put(consumer)
 	_, err := s.api.Deploy(s.ctx(), "consumer", nil)
 	require.ErrorContains(s.t, err, "platform", "what is referred to has to be deployed first")

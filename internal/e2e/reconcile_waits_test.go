@@ -73,7 +73,7 @@ func sharesUnderAnID(s *site) {
 	s.host("h")
 	s.deploy(platform("v1", "the-counter", instances(1)))
 	s.deploy(manifest("consumer", "v1",
-		of("platform", component("counter", webImage)), provider("http", httpImage, link("counter", config("listen", "8001")))))
+		ofPlatform(component("counter", webImage)), provider("http", httpImage, link("counter", config("listen", "8001")))))
 	s.becomes("platform", wadm.Deployed)
 	s.becomes("consumer", wadm.Deployed)
 	require.Equal(s.t, []string{"consumer-http->the-counter"}, s.linked())

@@ -3,6 +3,7 @@ package lattice
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -26,6 +27,8 @@ func (o *Observer) Want(ctx context.Context, app string, names []string) error {
 	}
 	unknown := o.known.Want(all)
 	o.mu.Unlock()
+	// What another application wants and nobody answers for is not its concern.
+	unknown = slices.DeleteFunc(unknown, func(name string) bool { return !slices.Contains(names, name) })
 	return o.readConfigs(ctx, unknown)
 }
 

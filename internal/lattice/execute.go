@@ -147,6 +147,7 @@ func (o *Observer) onInstances(ctx context.Context, c scaler.Command) Result {
 		limit = o.settings.Provider
 	}
 	answers, end, unaccepted := a.send(ctx), o.after(limit), o.after(o.settings.Unacknowledged)
+	unheard := o.after(o.settings.Unheard)
 	for {
 		var result Result
 		var known bool
@@ -159,6 +160,9 @@ func (o *Observer) onInstances(ctx context.Context, c scaler.Command) Result {
 			if !a.accepted {
 				return a.late(ctx, fmt.Sprintf("host %s has not answered for %s", c.Host, o.settings.Unacknowledged))
 			}
+		case <-unheard: // the event may be lost
+			result, known = a.check(ctx)
+			unheard = o.after(o.settings.Unheard)
 		case <-end:
 			return a.late(ctx, fmt.Sprintf("host %s took the command, and nothing has come of it for %s", c.Host, limit))
 		case <-ctx.Done():
@@ -289,6 +293,18 @@ func (a *attempt) succeeded() Result {
 	defer a.mu.Unlock()
 	a.fold(a.known.Pin(a.Host, a.ID, a.runs))
 	return Result{Code: scaler.CodeCommandFailed, Message: a.warning}
+}
+
+// check looks whether a command was carried out that the host has taken and no
+// event has told of.
+func (a *attempt) check(ctx context.Context) (result Result, known bool) {
+	if !a.accepted {
+		return Result{}, false
+	}
+	if there, asked := a.look(ctx); !asked || !there {
+		return Result{}, false
+	}
+	return a.succeeded(), true
 }
 
 // late looks for the last time when nothing was heard for too long.

@@ -250,6 +250,41 @@ func TestACommandThatAHostTookMayTakeItsTime(t *testing.T) {
 	require.Equal(t, lattice.Result{Code: scaler.CodeCommandTimedOut, Message: "host NA took the command, and nothing has come of it for 1m0s; what it runs has not changed"}, o.come(result))
 }
 
+func TestALostEventIsMadeUpForByAQuestion(t *testing.T) {
+	for _, c := range []struct {
+		command scaler.Command
+		happens func(*wireHost)
+	}{
+		{scale(2), func(h *wireHost) { h.runsAPI(2, "s1") }},
+		{provider(scaler.StartProvider), func(h *wireHost) { h.runs("web", annotations("s7")) }},
+	} {
+		t.Run(string(c.command.Action), func(t *testing.T) {
+			o, h, clk := oneWith(t, lattice.Settings{
+				PingWindow: quick.PingWindow, Unacknowledged: time.Hour, Component: time.Hour, Provider: time.Hour,
+			})
+			const verbs = "component.scale provider.start"
+			for verb := range strings.SplitSeq(verbs, " ") {
+				h.does(verb, func(m *wireMsg) { h.says(m, true, "", nil) })
+			}
+			asked := o.Stats().Inventories
+			result := o.start(t.Context(), c.command)
+			o.until("waiting", func() bool { return len(h.commands()) == 1 && clk.waits(5*time.Second) })
+			o.until("asked, and told that it has not happened yet", func() bool {
+				clk.pass(time.Second)
+				return o.Stats().Inventories > asked
+			})
+			require.Empty(t, result)
+			c.happens(h)
+			o.until("asked again", func() bool {
+				clk.pass(time.Second)
+				return len(result) == 1
+			})
+			require.Equal(t, ok, o.come(result))
+			require.Len(t, h.commands(), 1)
+		})
+	}
+}
+
 func TestALateAnswerOfAHostThatEndsAProviderSlowly(t *testing.T) {
 	o, h, _ := one(t)
 	h.runs("web", annotations("s7"))

@@ -260,6 +260,24 @@ func TestConfigurationsAreKeptUpToDate(t *testing.T) {
 	o.quiet(h)
 }
 
+func TestAConfigurationThatNobodyTellsIsTheConcernOfThoseWhoWantIt(t *testing.T) {
+	l, clk := newLattice(), newClock()
+	h := l.boot(t, natsURL, "NA", clk.Now)
+	o := l.observe(t, natsURL, clk)
+	o.first()
+	l.configs["d"] = map[string]string{"a": "1"}
+	h.does("config.get", func(m *wireMsg) {
+		if name(m) == "d" {
+			h.configGet(m)
+		}
+	})
+	require.ErrorIs(t, o.Want(t.Context(), "shop", []string{"c"}), lattice.ErrTimeout)
+	require.NoError(t, o.Want(t.Context(), "mail", []string{"d"}))
+	require.Equal(t, map[string]map[string]string{"d": {"a": "1"}}, o.State([]string{"c", "d"}).Configs)
+	h.asBefore("config.get")
+	require.NoError(t, o.Want(t.Context(), "shop", []string{"c"}))
+}
+
 func TestHeartbeatsOfAQuietLatticeAskNobodyAndChangeNothing(t *testing.T) {
 	l, clk := newLattice(), newClock()
 	h := l.boot(t, natsURL, "NA", clk.Now)

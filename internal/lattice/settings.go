@@ -27,6 +27,9 @@ type Settings struct {
 	// Unacknowledged is how long a command may take that no host has answered
 	// to. 10 s.
 	Unacknowledged time.Duration
+	// Unheard is how long nothing may be heard of a command that a host has
+	// answered to before the host is asked what it runs, again and again. 5 s.
+	Unheard time.Duration
 	// Component and Provider are how long a command may take that a host has
 	// answered to. 60 s.
 	Component, Provider time.Duration
@@ -42,6 +45,7 @@ func (s Settings) withDefaults() Settings {
 	set(&s.Parallel, 16)
 	set(&s.Blind, 20*time.Second)
 	set(&s.Unacknowledged, 10*time.Second)
+	set(&s.Unheard, 5*time.Second)
 	set(&s.Component, time.Minute)
 	set(&s.Provider, time.Minute)
 	return s

@@ -138,13 +138,13 @@ func (ob *observation) input(
 			plan.Waited = map[string]time.Time{w.Code: w.Since}
 		}
 	}
-	if err := ob.spare(ctx, &plan, in.Key); err != nil {
-		return plan, err
-	}
 	plan.Backoff = ob.backoff(in, task, plan)
 	names := plan.Names()
 	err := ob.observer.Want(ctx, in.Key.Name, names)
 	plan.State = ob.observer.State(names)
+	if err := ob.others(ctx, &plan, in.Key); err != nil {
+		return plan, err
+	}
 	switch {
 	case err == nil, len(plan.State.Hosts) == 0: // nobody to ask, and nothing to be told anybody
 		return plan, nil
@@ -163,17 +163,16 @@ func mayBeAnswered(err error) bool {
 	}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// spare finds what others use, where something would be cleaned up.
-func (ob *observation) spare(ctx context.Context, plan *scaler.Input, key ledger.AppKey) error {
-	uses := scaler.Uses(plan.Desired)
-	all := uses.And(plan.Owned)
-	if len(all.Configs) == len(uses.Configs) && len(all.Links) == len(uses.Links) {
+// others finds what other applications want, where that matters.
+func (ob *observation) others(ctx context.Context, plan *scaler.Input, key ledger.AppKey) error {
+	if !plan.ConcernsOthers() {
 		return nil
 	}
 	manifests, err := ob.Store.OtherManifests(ctx, key)
 	if err != nil {
 		return err
 	}
+	plan.Wired = map[string][]scaler.Link{}
 	for _, raw := range manifests {
 		var m oam.Manifest
 		if err := json.Unmarshal(raw, &m); err != nil {
@@ -182,7 +181,9 @@ func (ob *observation) spare(ctx context.Context, plan *scaler.Input, key ledger
 		if _, _, err := ob.resolve(ctx, key, &m); err != nil {
 			return err
 		}
-		plan.Others = plan.Others.And(scaler.Uses(scaler.List(m)))
+		list := scaler.List(m)
+		plan.Others = plan.Others.And(scaler.Uses(list))
+		plan.Wired[m.Metadata.Name] = scaler.Wires(list)
 	}
 	return nil
 }
@@ -192,8 +193,11 @@ func (ob *observation) spare(ctx context.Context, plan *scaler.Input, key ledger
 // has started since, and what needs a configuration that has changed since.
 func (ob *observation) backoff(in workflows.AssessInput, task store.Task, plan scaler.Input) scaler.Backoff {
 	b := in.Backoff
-	if in.Nudged || in.Revision != task.Revision {
+	switch anew := in.Revision == 0; { // a workflow that was terminated or reset
+	case in.Nudged, in.Revision != task.Revision && !anew:
 		b = nil
+	default:
+		b = b.Recall(plan.Previous, plan.Now)
 	}
 	for _, r := range in.Results {
 		switch {

@@ -2,7 +2,10 @@ package scaler
 
 import (
 	"slices"
+	"strings"
 	"time"
+
+	"tidewait/internal/wadm"
 )
 
 // Bounds of the time between two tries.
@@ -27,6 +30,9 @@ type Failure struct {
 	Attempts int       `json:"attempts"` // in a row
 	Since    time.Time `json:"since"`    // of the first one in the row
 	Next     time.Time `json:"next"`     // not before then again
+	// Recalled says that it is known from a status alone, which does not say on
+	// which host it was.
+	Recalled bool `json:"recalled,omitempty"`
 }
 
 // Backoff is the failures that matter, at most one for each key. Its methods
@@ -46,14 +52,44 @@ func (b Backoff) Find(k Key) (Failure, bool) {
 // second, and twice as long each time. random is from [0, 1), so that many that
 // failed together do not come back together.
 func (b Backoff) Failed(k Key, code, message string, now time.Time, random float64) Backoff {
+	recalled := Key{Subject: k.Subject}
 	f, known := b.Find(k)
 	if !known {
-		f = Failure{Key: k, Since: now}
+		if f, known = b.Find(recalled); known && f.Recalled {
+			b = b.Without(func(o Failure) bool { return o.Key == recalled })
+		} else {
+			f = Failure{Since: now}
+		}
 	}
-	f.Code, f.Message = code, message
+	f.Key, f.Code, f.Message, f.Recalled = k, code, message, false
 	f.Attempts++
 	f.Next = now.Add(delay(f.Attempts, random))
 	return append(b.Without(func(o Failure) bool { return o.Key == k }), f)
+}
+
+// Recall returns b, or when that is empty the failures that the rows of the last
+// status tell of: whoever kept b has begun anew, and what was true before still
+// is. They are tried again at once.
+func (b Backoff) Recall(rows []wadm.ScalerStatus, now time.Time) Backoff {
+	if len(b) > 0 {
+		return b
+	}
+	var recalled Backoff
+	for _, row := range rows {
+		was := row.Status
+		if was.Type != wadm.Failed || was.Attempt == 0 || was.Since == nil {
+			continue
+		}
+		words := was.Message
+		if at := strings.LastIndex(words, " (attempt "); at >= 0 { // behind it is when, see planner.failed
+			words = words[:at]
+		}
+		recalled = append(recalled, Failure{
+			Key: Key{Subject: row.ID}, Code: was.Reason, Message: words,
+			Attempts: was.Attempt, Since: *was.Since, Next: now, Recalled: true,
+		})
+	}
+	return recalled
 }
 
 // Without forgets failures: of a key that succeeded, of a host that started

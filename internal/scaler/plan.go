@@ -15,6 +15,10 @@ type Input struct {
 	Desired []Scaler  // of what is deployed; none: everything owned is cleaned up
 	Owned   Resources // that the application has made and that are not known to be gone
 	Others  Resources // that other deployed applications use: never deleted
+	// Wired are the links that other deployed applications want, in full, by
+	// their names. Where [Input.ConcernsOthers] says no, Others and Wired may be
+	// left out.
+	Wired   map[string][]Link
 	State   State
 	Pending []Command // sent, and not known to have succeeded or failed
 	Backoff Backoff
@@ -91,7 +95,7 @@ func newPlanner(in Input) *planner {
 		reports: make([]report, len(in.Desired)), open: map[Key]bool{},
 	}
 	used := Uses(in.Desired).And(in.Others)
-	p.stale = Resources{Links: without(in.Owned.Links, used.Links), Configs: without(in.Owned.Configs, used.Configs)}
+	p.stale = Resources{Links: without(in.Owned.Links, p.keptLinks()), Configs: without(in.Owned.Configs, used.Configs)}
 	slices.SortFunc(p.hosts, func(a, b Host) int { return cmp.Compare(a.ID, b.ID) })
 	for i, s := range in.Desired {
 		p.reports[i].subjects = []string{s.ID}

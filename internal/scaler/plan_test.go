@@ -19,6 +19,7 @@ type engine struct {
 	*lattice
 	desired []scaler.Scaler
 	others  scaler.Resources
+	wired   map[string][]scaler.Link
 	owned   scaler.Resources
 	backoff scaler.Backoff
 	rows    []wadm.ScalerStatus
@@ -31,7 +32,7 @@ func newEngine(m oam.Manifest) *engine {
 
 func (e *engine) input() scaler.Input {
 	return scaler.Input{
-		App: "shop-front", Lattice: "east", Desired: e.desired, Owned: e.owned, Others: e.others,
+		App: "shop-front", Lattice: "east", Desired: e.desired, Owned: e.owned, Others: e.others, Wired: e.wired,
 		State: e.state(), Backoff: e.backoff, Previous: e.rows, Now: e.now,
 	}
 }
@@ -440,7 +441,7 @@ func TestWhatOthersUseIsNotDeleted(t *testing.T) {
 	e := newEngine(m)
 	e.join("n1", nil)
 	e.settle(t)
-	e.others = scaler.Uses(e.desired)
+	e.others, e.wired = scaler.Uses(e.desired), map[string][]scaler.Link{"other": scaler.Wires(e.desired)}
 	e.desired, e.log = nil, nil
 	e.settle(t)
 	require.Len(t, e.log, 1, "only the instance is to go")

@@ -101,7 +101,7 @@ type wire struct {
 // planLinks puts the links that are not there as they should be, and deletes
 // those that are no longer wanted.
 func (p *planner) planLinks() {
-	wires := p.wires()
+	wires := wires(p.Desired)
 	for i, w := range wires {
 		p.planWire(w, wires[:i], wires)
 	}
@@ -115,9 +115,18 @@ func (p *planner) planLinks() {
 	}
 }
 
-func (p *planner) wires() []wire {
+// Wires returns the links that the scalers of one application come to.
+func Wires(list []Scaler) []Link {
+	var all []Link
+	for _, w := range wires(list) {
+		all = append(all, w.Link)
+	}
+	return all
+}
+
+func wires(list []Scaler) []wire {
 	var all []wire
-	for i, s := range p.Desired {
+	for i, s := range list {
 		if s.Link == nil {
 			continue
 		}
@@ -142,6 +151,11 @@ func (p *planner) planWire(w wire, earlier, all []wire) {
 	if there && have.same(w.Link) && !p.pending(put) {
 		return
 	}
+	if app := p.holder(w.Tuple()); app != "" && !have.same(w.Link) {
+		p.disputed(w, fmt.Sprintf("link %s of %s to %s is as application %s wants it, which has other interfaces or configurations",
+			w.Name, w.Source, w.Target, app))
+		return
+	}
 	p.leaving = p.leaving || there // with the configurations it has now
 	ready := true
 	for _, i := range w.scalers {
@@ -151,10 +165,8 @@ func (p *planner) planWire(w wire, earlier, all []wire) {
 	rival, lasting := p.rival(w, earlier, all)
 	switch {
 	case lasting:
-		for _, i := range w.scalers {
-			p.reports[i].fails(CodeLinkConflict, fmt.Sprintf("link %s of %s already leads %s:%s to %s, and a host allows one",
-				w.Name, w.Source, w.Namespace, w.Package, rival.Target))
-		}
+		p.disputed(w, fmt.Sprintf("link %s of %s already leads %s:%s to %s, and a host allows one",
+			w.Name, w.Source, w.Namespace, w.Package, rival.Target))
 		return
 	case ready && rival.Source == "":
 		p.issue(put)
@@ -162,6 +174,50 @@ func (p *planner) planWire(w wire, earlier, all []wire) {
 	for _, i := range w.scalers {
 		p.reports[i].does("putting the link")
 	}
+}
+
+func (p *planner) disputed(w wire, sentence string) {
+	for _, i := range w.scalers {
+		p.reports[i].fails(CodeLinkConflict, sentence)
+	}
+}
+
+// holder is the other application that a link is there for, just as that wants
+// it. Whoever put a link over another's would find it put over in turn.
+func (p *planner) holder(t Tuple) (app string) {
+	have, there := p.link(t)
+	if !there {
+		return ""
+	}
+	for _, app := range slices.Sorted(maps.Keys(p.Wired)) {
+		if slices.ContainsFunc(p.Wired[app], have.same) {
+			return app
+		}
+	}
+	return ""
+}
+
+// keptLinks are those that stay. One that others want, and have not got because
+// it is as this application wanted it, makes room for theirs.
+func (p *planner) keptLinks() []Tuple {
+	kept := Uses(p.Desired).Links
+	for _, t := range p.Others.Links {
+		if _, there := p.link(t); !there || p.holder(t) != "" {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
+// ConcernsOthers reports whether a plan has to know what other applications
+// want: where something would be cleaned up, or a link be put over another.
+func (in Input) ConcernsOthers() bool {
+	uses := Uses(in.Desired)
+	all := uses.And(in.Owned)
+	return len(all.Configs) > len(uses.Configs) || len(all.Links) > len(uses.Links) ||
+		slices.ContainsFunc(Wires(in.Desired), func(w Link) bool {
+			return slices.ContainsFunc(in.State.Links, func(l Link) bool { return l.Tuple() == w.Tuple() && !l.same(w) })
+		})
 }
 
 // rival finds a link that keeps hosts from taking w, and whether it will last.
