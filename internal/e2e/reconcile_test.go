@@ -47,6 +47,7 @@ func TestReconcile(t *testing.T) {
 			{"hostile", survivesHostileEvents},
 			{"overtaken", looksAgain},
 			{"waits-on", waitsOn},
+			{"in-vain", asksInVain},
 			{"shared-id", sharesUnderAnID},
 		} {
 			t.Run(test.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tidewait/internal/api"
+	"tidewait/internal/simhost"
 	"tidewait/internal/wadm"
 )
 
@@ -96,4 +97,24 @@ func sharesUnderAnID(s *site) {
 		return len(links) == 1 && links[0] == "consumer-http->another-counter"
 	}, func() any { return s.linked() })
 	s.becomes("consumer", wadm.Deployed)
+}
+
+// asksInVain: what hosts do not say about a configuration is no secret of the
+// status, holds up nobody else, and is asked again.
+func asksInVain(s *site) {
+	s.host("h")
+	answered := s.l.Script(simhost.Rule{Command: "config.get", ID: "shop-listen", Ignore: true})
+	s.deploy(shop("shop", "v1"))
+	const unknown = "no host says whether configuration shop-listen exists"
+	got := s.until("shop", "waiting for an answer alone", func(got wadm.Status) bool { return got.Status.Message == unknown })
+	require.Equal(s.t, wadm.StatusInfo{Type: wadm.Waiting, Message: unknown, Reason: "config_missing", Since: got.Status.Since}, got.Status)
+	s.eventually("what does not need it runs", func() bool { return s.runs()["shop-web"] == 4 }, func() any { return s.runs() })
+	require.Zero(s.t, s.told()["config.put shop-listen"], "what may be there is not put over")
+	s.deploy(manifest("other", "v1", component("web", webImage, instances(1))))
+	s.becomes("other", wadm.Deployed)
+
+	answered()
+	s.becomes("shop", wadm.Deployed)
+	require.Equal(s.t, shopRuns["shop-http"], s.runs()["shop-http"])
+	require.Equal(s.t, 1, s.told()["config.put shop-listen"])
 }

@@ -10,8 +10,8 @@ import (
 
 // Want sets which configurations an application is concerned with, in place of
 // those it was before, and reads the values of those that are not known yet. Its
-// error says which stayed unknown; State shows those as not existing. From then
-// on they are kept up to date.
+// error says which stayed unknown; State tells them apart. From then on they are
+// kept up to date.
 func (o *Observer) Want(ctx context.Context, app string, names []string) error {
 	o.mu.Lock()
 	if len(names) == 0 {

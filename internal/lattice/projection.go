@@ -441,8 +441,8 @@ func (p *Projection) changed(c *changes) Change {
 	return change
 }
 
-// State returns what scalers see: all live hosts, all links, and those of the
-// named configurations that exist.
+// State returns what scalers see: all live hosts, all links, and of the named
+// configurations those that exist and those of which that is not known.
 func (p *Projection) State(names []string) scaler.State {
 	if p.seen == nil {
 		p.seen = make([]scaler.Host, 0, len(p.hosts))
@@ -452,7 +452,10 @@ func (p *Projection) State(names []string) scaler.State {
 	}
 	s := scaler.State{Hosts: p.seen, Links: slices.Clone(p.links), Configs: map[string]map[string]string{}}
 	for _, name := range names {
-		if c := p.configs[name]; c != nil && c.found {
+		switch c := p.configs[name]; {
+		case c == nil || !c.known:
+			note(&s.Unread, name)
+		case c.found:
 			s.Configs[name] = c.values
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
 	"tidewait/internal/heartbeat"
@@ -99,6 +100,9 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	if !out.Retry.IsZero() {
 		res.Retry = max(time.Until(out.Retry), time.Millisecond)
 	}
+	if len(plan.State.Unread) > 0 && len(plan.State.Hosts) > 0 && (res.Retry == 0 || res.Retry > readAgain) {
+		res.Retry = readAgain
+	}
 	if a.Clean { // its configurations are nobody's concern any more
 		_ = ob.observer.Want(ctx, in.Key.Name, nil)
 	}
@@ -148,12 +152,20 @@ func (ob *observation) input(
 	switch {
 	case err == nil, len(plan.State.Hosts) == 0: // nobody to ask, and nothing to be told anybody
 		return plan, nil
-	case mayBeAnswered(err):
+	case mayBeAnswered(err) && activity.GetInfo(ctx).Attempt < readTries:
 		return plan, err
 	}
-	ob.log.Warn("a configuration cannot be read and counts as missing", "application", in.Key.String(), "error", err)
+	ob.log.Warn("a configuration cannot be read", "application", in.Key.String(), "error", err)
 	return plan, nil
 }
+
+// What hosts do not answer about a configuration is asked again at once for
+// readTries looks, and then by each look, which is taken after readAgain: the
+// status says meanwhile what is not known.
+const (
+	readTries = 3
+	readAgain = 15 * time.Second
+)
 
 // mayBeAnswered reports whether asking again may help. What hosts answer with
 // nonsense, or refuse, must not keep an application from being looked at.

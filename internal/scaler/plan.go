@@ -176,7 +176,7 @@ func (p *planner) remember() Resources {
 		})
 		stale.Configs = slices.DeleteFunc(stale.Configs, func(name string) bool {
 			_, there := p.State.Configs[name]
-			return !there && !p.pending(Command{ID: name})
+			return !there && !p.State.Unread[name] && !p.pending(Command{ID: name})
 		})
 	}
 	return Makes(p.Desired).And(stale)

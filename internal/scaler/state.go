@@ -6,6 +6,7 @@ type State struct {
 	Hosts   []Host                       // that are alive; in no particular order
 	Links   []Link                       // all of them, as a host answers
 	Configs map[string]map[string]string // that exist, at least of those in [Input.Names]
+	Unread  map[string]bool              // configurations of which nobody said whether they exist
 }
 
 // Host is a live host and what runs there.

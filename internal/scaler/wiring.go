@@ -38,12 +38,14 @@ func (p *planner) planConfig(c Config, r *report) {
 	if _, planned := p.ready[c.Name]; !planned {
 		have, exists := p.State.Configs[c.Name]
 		p.ready[c.Name] = exists && (!c.Managed || c.matches(have)) && !p.pending(Command{ID: c.Name})
-		if c.Managed && !p.ready[c.Name] {
+		if c.Managed && !p.ready[c.Name] && !p.State.Unread[c.Name] {
 			p.issue(Command{Key: Key{Subject: c.Name}, Action: PutConfig, ID: c.Name, Values: c.Values})
 		}
 	}
 	switch {
 	case p.ready[c.Name]:
+	case p.State.Unread[c.Name]:
+		r.waits(CodeConfigMissing, fmt.Sprintf("no host says whether configuration %s exists", c.Name))
 	case c.Managed:
 		r.subjects = append(r.subjects, c.Name)
 		r.does("putting configuration " + c.Name)
