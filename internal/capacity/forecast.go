@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -20,29 +21,19 @@ func (w *walk) forecast() {
 		case g == nil:
 		case v.Position > forecastDepth:
 			return
-		case w.hold != nil && v.ID == w.hold.owner:
-			v.Start = w.hold.machine.expect(w.hold.need, w.hold.at, g.longest)
-			if v.Start != nil {
-				v.Start.Held = true
+		case v.Hold != nil:
+			if v.Hold.In > 0 {
+				v.Start = &Start{NodeID: v.Hold.NodeID, In: v.Hold.In, Held: true}
 			}
 		default:
-			if best, at := w.earliest(g); best != nil {
-				v.Start = best.expect(best.need(g.demand.Resources), at, g.longest)
+			if best, at := g.earliest(); best != nil {
+				best.book(at, best.need(g.demand.Resources), g.longest)
+				if at > 0 {
+					v.Start = &Start{NodeID: best.node.ID, In: at}
+				}
 			}
 		}
 	}
-}
-
-// expect books need on m and returns the start that this is.
-func (m *machine) expect(need Resources, at, longest time.Duration) *Start {
-	if at == never {
-		return nil
-	}
-	m.book(at, need, longest)
-	if at == 0 {
-		return nil
-	}
-	return &Start{NodeID: m.node.ID, In: at}
 }
 
 // outlook is when a group's demand fits on each of its candidates. What is
@@ -57,12 +48,12 @@ type prospect struct {
 
 // earliest returns the candidate that has room for the group's demand first, the
 // lower id where several do; nil when none is known to have.
-func (w *walk) earliest(g *group) (best *candidate, at time.Duration) {
+func (g *group) earliest() (best *candidate, at time.Duration) {
 	able := g.class.able
 	if g.outlook == nil {
 		g.outlook = make(outlook, len(able))
 		for i := range able {
-			g.outlook[i] = w.prospect(&able[i], g)
+			g.outlook[i] = able[i].prospect(g)
 		}
 	}
 	at = never
@@ -72,7 +63,7 @@ func (w *walk) earliest(g *group) (best *candidate, at time.Duration) {
 			continue
 		}
 		if seen.bookings != cand.profile.bookings {
-			*seen = w.prospect(cand, g)
+			*seen = cand.prospect(g)
 		}
 		if seen.at < at || seen.at == at && at != never && cand.node.ID < best.node.ID {
 			best, at = cand, seen.at
@@ -83,10 +74,9 @@ func (w *walk) earliest(g *group) (best *candidate, at time.Duration) {
 
 // prospect is never on a node that takes no work, and on one that is held for a
 // demand of which nobody knows when it starts.
-func (w *walk) prospect(c *candidate, g *group) prospect {
+func (c *candidate) prospect(g *group) prospect {
 	need := c.need(g.demand.Resources)
-	blind := w.hold != nil && w.hold.machine == c.machine && w.hold.at == never
-	if c.open != fits || blind || !need.Fits(c.allocatable) {
+	if c.open != fits || c.blind() || !need.Fits(c.allocatable) {
 		return prospect{at: never}
 	}
 	c.foresee()
@@ -167,4 +157,15 @@ func (p *profile) split(at time.Duration) int {
 		p.steps = slices.Insert(p.steps, i, step{at, p.steps[i-1].free})
 	}
 	return i
+}
+
+// runs returns what holds m, the earliest end first. A run that is overdue ends
+// in the next moment: that is all that is known of it.
+func (m *machine) runs() []Run {
+	all := slices.Concat(m.node.Runs, m.placed)
+	for i := range all {
+		all[i].EndsIn = max(all[i].EndsIn, 1)
+	}
+	slices.SortFunc(all, func(a, b Run) int { return cmp.Compare(a.EndsIn, b.EndsIn) })
+	return all
 }

@@ -1,22 +1,33 @@
 package capacity
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"time"
 )
 
-// hold keeps a node for the head of the queue: the node on which it can start
-// soonest when every run uses its whole turn. Others may start there as long as
+// Hold keeps room on a node for the head of a queue, from the moment at which
+// the head can start there at the latest. Others may start there as long as
 // that moment does not move.
+type Hold struct {
+	Owner   int64 // the number of the waiting demand it is for
+	NodeID  string
+	Need    Resources     // overhead included
+	In      time.Duration // from now; negative: not known, and nobody else starts there
+	Longest time.Duration // of the run after that; 0: for ever
+}
+
+// Other is a hold of another queue over nodes of the same fleet. It binds those
+// that its owner is ahead of.
+type Other struct {
+	Hold
+	Ahead int // how many of this queue are ahead of the owner
+}
+
+// hold is a Hold on its machine, whose profile has it booked.
 type hold struct {
-	machine *machine
-	owner   int64 // the number of the waiting demand it is kept for
-	need    Resources
-	vms     int64
-	at      time.Duration // from now, when need fits at the latest; never: not known
-	spare   Resources     // what is free then, beyond need
+	owner int64
+	vms   int64
+	at    time.Duration // never: not known
 }
 
 // never is later than every moment.
@@ -35,79 +46,70 @@ func endOf(longest time.Duration) time.Duration {
 	return longest
 }
 
-// lets reports whether a demand that fits on m may start there beside the hold:
-// on the held node it has to be over when the head can start, or to leave
-// enough for it.
-func (h *hold) lets(m *machine, need *Resources, vms int64, longest time.Duration) bool {
-	switch {
-	case h == nil || m != h.machine:
-		return true
-	case h.at == never:
-		return false
-	case h.at < startsWithin && !mayStart(m.starting+vms, m.startLimit, h.vms):
-		return false
-	default:
-		return endOf(longest) <= h.at || need.Fits(h.spare)
+// keep books a hold on m.
+func (m *machine) keep(h Hold) {
+	kept := hold{owner: h.Owner, vms: h.Need.Slots, at: h.In}
+	if h.In < 0 {
+		kept.at = never
+	} else {
+		m.book(h.In, h.Need, h.Longest)
 	}
+	m.holds = append(m.holds, kept)
 }
 
-// yield takes what was placed on m from what the head can spare, when it is not
-// over by then.
-func (h *hold) yield(m *machine, need Resources, longest time.Duration) {
-	if h != nil && m == h.machine && endOf(longest) > h.at {
-		h.spare = h.spare.Sub(need)
+// lets returns nil when a demand that fits on m may start there beside the holds:
+// there is room for as long as it may run, what is held left out. Otherwise it
+// returns a hold that is in the way.
+func (m *machine) lets(need *Resources, vms int64, longest time.Duration) *hold {
+	for i := range m.holds {
+		h := &m.holds[i]
+		if h.at == never || h.at < startsWithin && !mayStart(m.starting+vms, m.startLimit, h.vms) {
+			return h
+		}
 	}
+	if len(m.holds) > 0 && m.profile.earliest(need, endOf(longest)) > 0 {
+		return &m.holds[0]
+	}
+	return nil
 }
 
-// keep returns the hold for the demand with number id, which no node takes now.
-// It returns nil when no node that could run it takes work at all.
-func (p *pool) keep(c *class, d Demand, longest time.Duration, id int64) *hold {
-	s := p.survey(c, d, longest)
+// blind reports whether m is held and nobody knows for how long.
+func (m *machine) blind() bool {
+	for _, h := range m.holds {
+		if h.at == never {
+			return true
+		}
+	}
+	return false
+}
+
+// keep holds a node for the demand of g with number id, which no node takes now:
+// the one on which it can start first; where that is not known of any, the one
+// nearest to fitting. It returns nil when no node that could run the demand
+// takes work at all.
+func (w *walk) keep(g *group, id int64) *Hold {
+	s := w.survey(g.class, g.demand, g.longest)
 	if s.ready == 0 {
 		return nil
 	}
 	near := &s.nearest[0]
-	h := &hold{machine: near.machine, owner: id, need: near.need, vms: d.Resources.Slots, at: never}
-	first := sighting{machine: near.machine, standing: mismatched}
-	for i := range c.able {
-		cand := &c.able[i]
-		seen := sighting{machine: cand.machine, need: cand.need(d.Resources)}
-		if seen.standing = p.standing(cand.machine, &seen.need, h.vms, longest); seen.standing > full {
-			continue
-		}
-		at, spare := cand.fitsBy(&seen.need)
-		if at == never || at > h.at || at == h.at && !seen.before(&first) {
-			continue
-		}
-		first = seen
-		h.machine, h.need, h.at, h.spare = cand.machine, seen.need, at, spare
+	h := Hold{Owner: id, NodeID: near.node.ID, Need: near.need, In: -1, Longest: g.longest}
+	on := near.machine
+	if best, at := g.earliest(); best != nil {
+		h.NodeID, h.Need, h.In, on = best.node.ID, best.need(g.demand.Resources), at, best.machine
 	}
-	return h
+	on.keep(h)
+	return &h
 }
 
-// fitsBy returns when need fits on m at the latest, and what is free then beyond
-// it. It is never when what is known to end does not make enough room.
-func (m *machine) fitsBy(need *Resources) (at time.Duration, spare Resources) {
-	free := m.free
-	for _, r := range m.runs() {
-		if r.EndsIn > at && need.Fits(free) {
-			break
+// honour keeps the holds of others that bind the demand at an index of the queue.
+func (w *walk) honour(index int) {
+	for len(w.others) > 0 && w.others[0].Ahead <= index {
+		for i := range w.machines {
+			if m := &w.machines[i]; m.node.ID == w.others[0].NodeID {
+				m.keep(w.others[0].Hold)
+			}
 		}
-		at, free = r.EndsIn, free.Add(r.Holds)
+		w.others = w.others[1:]
 	}
-	if at == never || !need.Fits(free) {
-		return never, Resources{}
-	}
-	return at, free.Sub(*need)
-}
-
-// runs returns what holds m, the earliest end first. A run that is overdue ends
-// in the next moment: that is all that is known of it.
-func (m *machine) runs() []Run {
-	all := slices.Concat(m.node.Runs, m.placed)
-	for i := range all {
-		all[i].EndsIn = max(all[i].EndsIn, 1)
-	}
-	slices.SortFunc(all, func(a, b Run) int { return cmp.Compare(a.EndsIn, b.EndsIn) })
-	return all
 }

@@ -248,6 +248,60 @@ func TestBackfillNeverDelaysTheHead(t *testing.T) {
 	})
 }
 
+// The hold of another queue binds those that its owner is ahead of, and nobody
+// else.
+func TestHoldsOfOthersBindThoseBehind(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		fleet, queue := anyFleet(t), anyQueue(t)
+		theirs := capacity.Pass(fleet, []capacity.Waiting{{ID: 7, Demand: anyDemand(t), Longest: time.Hour}})[0].Hold
+		if theirs == nil {
+			return
+		}
+		ahead := rapid.IntRange(0, len(queue)).Draw(t, "ahead")
+		verdicts := capacity.Pass(fleet, queue, capacity.Other{Hold: *theirs, Ahead: ahead})
+		n := fleet[slices.IndexFunc(fleet, func(n capacity.Node) bool { return n.ID == theirs.NodeID })]
+		var before, behind []capacity.Run
+		for i, v := range verdicts {
+			if v.Placement == nil || v.Placement.NodeID != n.ID {
+				continue
+			}
+			run := capacity.Run{Holds: v.Placement.Need, EndsIn: queue[i].Longest}
+			if queue[i].Longest == 0 {
+				run.EndsIn = 1000 * time.Hour
+			}
+			if i < ahead {
+				before = append(before, run)
+			} else {
+				behind = append(behind, run)
+			}
+		}
+		if theirs.In < 0 {
+			require.Empty(t, behind)
+		} else if theirs.Need.Fits(freeAt(n, before, theirs.In)) {
+			require.True(t, theirs.Need.Fits(freeAt(n, slices.Concat(before, behind), theirs.In)))
+		}
+		for i, v := range capacity.Pass(fleet, queue) {
+			if i < ahead {
+				require.Equal(t, v.Placement, verdicts[i].Placement, "those ahead are not bound")
+			}
+		}
+	})
+}
+
+func TestTheHoldOfAnotherQueueIsNamed(t *testing.T) {
+	other := capacity.Other{
+		Hold:  capacity.Hold{Owner: 77, NodeID: "a", Need: capacity.Resources{CPUMilli: 4000, MemoryMiB: gib, Slots: 1}, In: 10 * minute, Longest: 60 * minute},
+		Ahead: 1,
+	}
+	verdicts := capacity.Pass([]capacity.Node{busy("a", 4, 10*minute)},
+		[]capacity.Waiting{waiting(1, 1, 60*minute), waiting(2, 1, 60*minute), waiting(3, 1, 10*minute)}, other)
+	require.Equal(t, map[int64]outcome{
+		1: {node: "a"}, 2: {code: capacity.CodeHeldForHead, position: 1}, 3: {node: "a"},
+	}, outcomes(verdicts))
+	require.Equal(t, "needs 1 CPU and 1 GiB of memory (+160 MiB of memory overhead) on backend microvm; "+
+		"it fits on a, which is held for #77; 1st in line, and a is held for it", verdicts[1].Capacity.Sentence)
+}
+
 // No estimate contradicts another: when everybody in line starts where and when
 // it is expected to, no node is ever booked beyond what it has.
 func TestEstimatesFitTogether(t *testing.T) {

@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -25,6 +26,7 @@ type Verdict struct {
 	Capability *CapabilityRefusal
 	Position   int    // in line among the capacity refusals, from 1; otherwise 0
 	Start      *Start // of a capacity refusal: when it is expected to start; nil: not known
+	Hold       *Hold  // what is held for it: of the head only
 }
 
 // Start is when and where a demand that waits is expected to start.
@@ -54,10 +56,14 @@ const maxAhead = 3
 // held and nobody else starts there. Demands that no node could ever run hold
 // nothing and have no position.
 //
+// Others are the holds of other queues over the same nodes. Each binds those that
+// its owner is ahead of, so that of all heads the one that is ahead of the rest
+// is delayed by nobody.
+//
 // Refusals describe the fleet as the pass leaves it. Those of equal demands
 // share their Nodes, which must not be modified.
-func Pass(fleet []Node, queue []Waiting) []Verdict {
-	w := decide(fleet, queue)
+func Pass(fleet []Node, queue []Waiting, others ...Other) []Verdict {
+	w := decide(fleet, queue, others)
 	for i, g := range w.refused {
 		if g != nil {
 			w.verdicts[i].Capacity = w.refusal(g, w.verdicts[i])
@@ -68,15 +74,17 @@ func Pass(fleet []Node, queue []Waiting) []Verdict {
 }
 
 // decide goes along the queue. What it refuses for capacity has no words yet.
-func decide(fleet []Node, queue []Waiting) *walk {
+func decide(fleet []Node, queue []Waiting, others []Other) *walk {
 	w := &walk{
 		pool:     newPool(fleet),
 		classes:  map[classKey]*class{},
 		groups:   map[groupKey]*group{},
 		verdicts: make([]Verdict, len(queue)),
 		refused:  make([]*group, len(queue)),
+		others:   slices.SortedStableFunc(slices.Values(others), func(a, b Other) int { return cmp.Compare(a.Ahead, b.Ahead) }),
 	}
 	for i := range queue {
+		w.honour(i)
 		w.verdicts[i], w.refused[i] = w.visit(queue[i])
 	}
 	return w
@@ -89,6 +97,8 @@ type walk struct {
 	refused  []*group // for each verdict that capacity refuses, what asks for the same
 	classes  map[classKey]*class
 	groups   map[groupKey]*group
+	others   []Other // those that do not bind yet, in order
+	hold     *Hold   // for the head; nil: none
 	line     int     // capacity refusals so far
 	front    []int64 // the numbers of the first maxAhead of them
 }
@@ -126,13 +136,14 @@ func (w *walk) visit(item Waiting) (Verdict, *group) {
 	if !g.refused {
 		if best := w.pick(g.class, g.demand.Resources, g.longest); best != nil {
 			need := best.need(g.demand.Resources)
-			w.place(best, need, g.demand.Resources.Slots, g.longest)
+			best.place(need, g.demand.Resources.Slots, g.longest)
 			v.Placement = &Placement{NodeID: best.node.ID, Need: need}
 			return v, nil
 		}
 		g.refused = true
 		if w.hold == nil {
-			w.hold = w.keep(g.class, g.demand, g.longest, item.ID)
+			w.hold = w.keep(g, item.ID)
+			v.Hold = w.hold
 		}
 	}
 	w.line++
@@ -147,8 +158,8 @@ func (w *walk) refusal(g *group, v Verdict) *CapacityRefusal {
 	holds := ""
 	refusal := g.capacity
 	switch {
-	case w.hold != nil && v.ID == w.hold.owner:
-		refusal, holds = w.survey(g.class, g.demand, g.longest).refuse(false), w.hold.machine.node.ID
+	case v.Hold != nil:
+		refusal, holds = w.survey(g.class, g.demand, g.longest).refuse(false), v.Hold.NodeID
 	case refusal == nil:
 		refusal = w.survey(g.class, g.demand, g.longest).refuse(true)
 		g.capacity = refusal

@@ -9,7 +9,6 @@ import (
 // machines and never from the caller's nodes.
 type pool struct {
 	machines []machine // every node that is not retired
-	hold     *hold     // for the head of the queue; nil: none
 }
 
 // machine is a node with what the decision has placed on it so far. What the
@@ -23,6 +22,7 @@ type machine struct {
 	startLimit  int64
 	open        standing // fits when the node takes new work, else why not
 	placed      []Run    // by this decision
+	holds       []hold   // for heads of queues
 	profile     profile  // of what is free later; made when it is asked for
 }
 
@@ -128,7 +128,7 @@ func (p *pool) standing(m *machine, need *Resources, vms int64, longest time.Dur
 		return full
 	case !mayStart(m.starting, m.startLimit, vms):
 		return startLimited
-	case !p.hold.lets(m, need, vms, longest):
+	case m.lets(need, vms, longest) != nil:
 		return held
 	default:
 		return fits
@@ -188,11 +188,13 @@ func (m *machine) leftover(need *Resources) float64 {
 }
 
 // place books need on the candidate for a run of at most longest.
-func (p *pool) place(c *candidate, need Resources, vms int64, longest time.Duration) {
+func (c *candidate) place(need Resources, vms int64, longest time.Duration) {
+	if c.profile.steps != nil {
+		c.book(0, need, longest)
+	}
 	c.free = c.free.Sub(need)
 	c.starting += vms
 	c.placed = append(c.placed, Run{Holds: need, EndsIn: endOf(longest)})
-	p.hold.yield(c.machine, need, longest)
 }
 
 // The dimensions of [Resources], as indices into dims.

@@ -264,7 +264,7 @@ func (s *survey) reasons() []NodeReason {
 func (s *survey) why(seen *sighting) string {
 	switch seen.standing {
 	case held:
-		return "held for #" + strconv.FormatInt(s.pool.hold.owner, 10)
+		return "held for #" + strconv.FormatInt(seen.owner, 10)
 	case startLimited:
 		return fmt.Sprintf("starting %d of at most %d machines", seen.starting, seen.startLimit)
 	case full:

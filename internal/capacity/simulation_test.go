@@ -245,18 +245,11 @@ func (s *simulation) fault(format string, args ...any) {
 // tidewait is the scheduler under test. What it promises to the head of the
 // queue it must keep for as long as nobody ahead joins and no node goes away.
 func tidewait(s *simulation) []string {
-	fleet := slices.Clone(s.fleet)
-	for i := range fleet {
-		fleet[i].Runs = slices.Clone(fleet[i].Runs)
-		for k := range fleet[i].Runs {
-			fleet[i].Runs[k].EndsIn -= s.now
-		}
-	}
 	queue := make([]capacity.Waiting, len(s.queue))
 	for i, j := range s.queue {
 		queue[i] = capacity.Waiting{ID: j.id, Demand: j.demand, Longest: j.longest}
 	}
-	verdicts, held := capacity.Decide(fleet, queue)
+	verdicts, held := capacity.Decide(s.fleetNow(), queue)
 	nodes := make([]string, len(queue))
 	for i, v := range verdicts {
 		if v.Placement != nil {
@@ -267,7 +260,101 @@ func tidewait(s *simulation) []string {
 	return nodes
 }
 
-func (s *simulation) promise(nodes []string, held *capacity.Held) {
+// fleetNow is the fleet with the ends of its runs counted from now.
+func (s *simulation) fleetNow() []capacity.Node {
+	fleet := slices.Clone(s.fleet)
+	for i := range fleet {
+		fleet[i].Runs = slices.Clone(fleet[i].Runs)
+		for k := range fleet[i].Runs {
+			fleet[i].Runs[k].EndsIn -= s.now
+		}
+	}
+	return fleet
+}
+
+// twoPools is two schedulers, each with a queue of its own over the same nodes.
+// Each is told what the other held at its latest pass, if they are careful.
+type twoPools struct {
+	careful bool
+	holds   [2]*capacity.Hold // In counts from the simulation's beginning
+}
+
+func poolOf(j *job) int { return int(j.id % 2) }
+
+func (p *twoPools) place(s *simulation) []string {
+	nodes := make([]string, len(s.queue))
+	fleet := s.fleetNow()
+	// What one pool places may be ahead of what the other holds already, so both
+	// look again until nothing changes.
+	for p.pass(s, 0, nodes, fleet) || p.pass(s, 1, nodes, fleet) {
+	}
+	p.pass(s, 0, nodes, fleet)
+	s.promise(nodes, p.first(s, nodes))
+	return nodes
+}
+
+// pass is a pass of one pool, and reports whether it placed anything.
+func (p *twoPools) pass(s *simulation, pool int, nodes []string, fleet []capacity.Node) (placed bool) {
+	var queue []capacity.Waiting
+	var index []int
+	for i, j := range s.queue {
+		if poolOf(j) == pool && nodes[i] == "" {
+			queue, index = append(queue, capacity.Waiting{ID: j.id, Demand: j.demand, Longest: j.longest}), append(index, i)
+		}
+	}
+	verdicts, held := capacity.Decide(fleet, queue, p.others(s, 1-pool)...)
+	for i, v := range verdicts {
+		if v.Placement == nil {
+			continue
+		}
+		placed = true
+		nodes[index[i]] = v.Placement.NodeID
+		n := &fleet[slices.IndexFunc(fleet, func(n capacity.Node) bool { return n.ID == v.Placement.NodeID })]
+		n.Free = n.Free.Sub(v.Placement.Need)
+		n.Runs = append(n.Runs, capacity.Run{Holds: v.Placement.Need, EndsIn: queue[i].Longest})
+	}
+	p.holds[pool] = held
+	if held != nil && held.In >= 0 {
+		held.In += s.now
+	}
+	return placed
+}
+
+// others is what a pool held at its latest pass, as the other one is told.
+func (p *twoPools) others(s *simulation, pool int) []capacity.Other {
+	h := p.holds[pool]
+	if h == nil || !p.careful {
+		return nil
+	}
+	o := capacity.Other{Hold: *h}
+	if h.In >= 0 {
+		o.In = max(h.In-s.now, 0)
+	}
+	for _, j := range s.queue {
+		if j.id == h.Owner {
+			return []capacity.Other{o}
+		}
+		if poolOf(j) != pool {
+			o.Ahead++
+		}
+	}
+	return nil
+}
+
+// first is the hold of the head that is ahead of the other.
+func (p *twoPools) first(s *simulation, nodes []string) *capacity.Hold {
+	for i, j := range s.queue {
+		h := p.holds[poolOf(j)]
+		if nodes[i] == "" && h != nil && h.Owner == j.id {
+			from := *h
+			from.In = max(h.In-s.now, -1)
+			return &from
+		}
+	}
+	return nil
+}
+
+func (s *simulation) promise(nodes []string, held *capacity.Hold) {
 	for i, j := range s.queue {
 		by, ok := s.promised[j.id]
 		if !ok || nodes[i] != "" {
@@ -276,13 +363,13 @@ func (s *simulation) promise(nodes []string, held *capacity.Held) {
 		switch {
 		case held == nil || held.Owner != j.id:
 			s.fault("at %s the head %d lost its hold to nobody ahead of it", s.now, j.id)
-		case held.At < 0 || s.now+held.At > by:
-			s.fault("at %s the start of head %d moved from %s by %s", s.now, j.id, by, s.now+held.At-by)
+		case held.In < 0 || s.now+held.In > by:
+			s.fault("at %s the start of head %d moved from %s by %s", s.now, j.id, by, s.now+held.In-by)
 		}
 	}
 	clear(s.promised)
-	if held != nil && held.At >= 0 {
-		s.promised[held.Owner] = s.now + held.At
+	if held != nil && held.In >= 0 {
+		s.promised[held.Owner] = s.now + held.In
 	}
 }
 
@@ -424,6 +511,22 @@ func TestSimulationOfASaturatedFleet(t *testing.T) {
 	require.LessOrEqual(t, ours.longest, 8*time.Hour)
 	require.GreaterOrEqual(t, best.longest, 12*time.Hour, "best effort lets large phases starve, or the test says nothing")
 	require.LessOrEqual(t, byPriority.longest, 18*time.Hour)
+}
+
+// Two pools over the same nodes keep out of each other's way: of their heads the
+// one that is ahead is never delayed. Without each other's holds it would be.
+func TestSimulationOfTwoPoolsOnTheSameNodes(t *testing.T) {
+	careful := newSimulation(1, (&twoPools{careful: true}).place)
+	careful.backlog, careful.load.spread = 12, 3
+	used := careful.run(2500 * time.Hour)
+	require.Empty(t, careful.wrong[:min(len(careful.wrong), 5)])
+	require.GreaterOrEqual(t, used, 0.90)
+	require.LessOrEqual(t, careful.longest, 12*time.Hour)
+
+	careless := newSimulation(1, (&twoPools{}).place)
+	careless.backlog, careless.load.spread = 12, 3
+	careless.run(500 * time.Hour)
+	require.NotEmpty(t, careless.wrong)
 }
 
 // A run that outlives its turn breaks the promise to the head, and the

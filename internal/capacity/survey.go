@@ -25,6 +25,7 @@ type sighting struct {
 	shortage float64
 	need     Resources // overhead included; zero when mismatched
 	short    Resources // of what is free, or of an empty node when tooSmall
+	owner    int64     // whom the node is held for, when held
 }
 
 func (s *sighting) before(o *sighting) bool {
@@ -59,7 +60,7 @@ func (p *pool) survey(c *class, d Demand, longest time.Duration) *survey {
 			s.fitted = s.fitted || len(cand.placed) > 0 && cand.fitted(need, d.Resources.Slots)
 		}
 		if s.isNear(&seen) {
-			s.insert(seen.measure(need))
+			s.insert(seen.measure(need, d.Resources.Slots, longest))
 		}
 	}
 	if len(s.nearest) > 0 {
@@ -80,9 +81,11 @@ func (m *machine) fitted(need Resources, vms int64) bool {
 }
 
 // measure fills in what only the nearest nodes are asked for.
-func (s *sighting) measure(need Resources) sighting {
+func (s *sighting) measure(need Resources, vms int64, longest time.Duration) sighting {
 	s.need = need
 	switch s.standing {
+	case held:
+		s.owner = s.lets(&need, vms, longest).owner
 	case full:
 		s.short = shortfall(need, s.free)
 	case tooSmall:
