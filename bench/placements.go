@@ -80,7 +80,7 @@ func (m *placing) open(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if m.store, err = store.Open(ctx, url, poolConns, store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour}); err != nil {
+	if m.store, err = store.Open(ctx, url, poolConns, store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour, Ageing: 30 * time.Minute, HeadWindow: 64}); err != nil {
 		return err
 	}
 	config, err := pgxpool.ParseConfig(url)
@@ -307,7 +307,7 @@ func (m *placing) placeBatches(ctx context.Context, missions [][]int64, from, n 
 
 func (m *placing) newPlacer(ctx context.Context) (*engine.Placer, func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	p := engine.NewPlacer(ctx, m.store, func() {}, slog.New(slog.DiscardHandler))
+	p := engine.NewPlacer(ctx, m.store, 10*time.Second, func() {}, slog.New(slog.DiscardHandler))
 	return p, func() { cancel(); p.Wait() }
 }
 

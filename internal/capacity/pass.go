@@ -40,8 +40,8 @@ type Start struct {
 	Held bool
 }
 
-// maxAhead is how many of those in front a sentence names.
-const maxAhead = 3
+// MaxAhead is how many of those in front a sentence names.
+const MaxAhead = 3
 
 // Pass decides about a whole queue at once, in its order, and returns one
 // verdict for each item in the same order.
@@ -100,7 +100,7 @@ type walk struct {
 	others   []Other // those that do not bind yet, in order
 	hold     *Hold   // for the head; nil: none
 	line     int     // capacity refusals so far
-	front    []int64 // the numbers of the first maxAhead of them
+	front    []int64 // the numbers of the first [MaxAhead] of them
 }
 
 // group is every waiting demand that asks for the same. Room only shrinks
@@ -147,7 +147,7 @@ func (w *walk) visit(item Waiting) (Verdict, *group) {
 		}
 	}
 	w.line++
-	if w.line <= maxAhead {
+	if w.line <= MaxAhead {
 		w.front = append(w.front, item.ID)
 	}
 	v.Position = w.line

@@ -299,7 +299,7 @@ func because(why string) string {
 }
 
 // inLine says where in the line a refused demand is. front has the numbers of
-// the first [maxAhead] in line; holds names the node held for this very demand,
+// the first [MaxAhead] in line; holds names the node held for this very demand,
 // if any.
 func inLine(position int, front []int64, holds string) string {
 	var b strings.Builder

@@ -1,10 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"time"
 
@@ -33,19 +33,21 @@ type PassResult struct {
 	Waiting  int                      // phases that still wait
 }
 
-// How old the record of a look may get before a pass writes it again: at most
-// checkedEvery when nothing changed, at most rewordedEvery when only the
-// sentence or the position did. A changed code is written at once. Without
-// these a busy pool would rewrite its whole queue in every pass.
+// How old the record of a look may get before a pass writes it again. In the
+// head window: at most checkedEvery when nothing changed, at most rewordedEvery
+// when only the sentence, the position or the expected start did; a changed code
+// is written at once. Behind it, whatever changed: checkedBehind. Without these
+// a busy pool would rewrite its whole queue in every pass.
 const (
 	checkedEvery  = 5 * time.Second
 	rewordedEvery = time.Second
+	checkedBehind = 8 * time.Second
 )
 
-// Pass looks once at every waiting phase of a pool, in order of priority and
-// then of first refusal:
-// it admits what may run, and writes everyone else's code, sentence, position
-// and time of the look. looks are the phases that ask; each gets an outcome.
+// Pass looks once at every waiting phase of a pool, in the order of priority,
+// which grows with age, and of first asking among equals: it admits what may
+// run, and writes everyone else's code, sentence, position, expected start and
+// time of the look. looks are the phases that ask; each gets an outcome.
 //
 // Reservation, target node, run, phase status, the cleared wait and the signal
 // for those that did not ask are one transaction. One pass of a pool runs at a
@@ -83,12 +85,15 @@ type pass struct {
 
 	now      time.Time
 	fleet    []capacity.Node
-	queue    []queued
+	queue    []queued // in order
+	holds    []heldFor
+	keeps    *capacity.Hold // for this queue's head
 	outcomes map[int64]ledger.Outcome
-	names    map[string]string // of phases, by the number the pure model has for them
+	names    names
 
 	admitted []admission
-	refused  []refusal
+	refused  []refusal // those whose record is written
+	waiting  int       // all that are refused
 }
 
 // queued is one phase in the queue, with what the latest look wrote.
@@ -98,12 +103,18 @@ type queued struct {
 	attempt        int
 	demand         capacity.Demand
 	turn, maxWait  time.Duration
+	rank           time.Time
 
 	since, bound, checkedAt *time.Time
 	code, note              string
 	position, shownPosition int
+	starts                  *ledger.Starts
+	shownStart              *time.Time
 	tries                   map[ledger.Wake]int
 }
+
+// longest is how long a run of the phase holds its node at the most.
+func (q queued) longest() time.Duration { return q.turn + teardown }
 
 type admission struct {
 	queued
@@ -127,12 +138,11 @@ const queueSQL = `
 SELECT p.id, p.mission_id, m.name, p.name, p.attempt, p.demand,
        extract(epoch FROM p.turn)::float8, extract(epoch FROM p.max_wait)::float8,
        w.since, w.bound, w.checked_at, COALESCE(w.code, ''), COALESCE(p.capacity_note, ''),
-       COALESCE(w.position, 0), w.tries
+       COALESCE(w.position, 0), w.starts_by, w.tries, m.priority, p.queued_at
 FROM mission_phases p JOIN missions m ON m.id = p.mission_id
 LEFT JOIN capacity_waits w ON w.phase_id = p.id
 WHERE p.backend = $1 AND p.status = 'pending' AND p.queued_at IS NOT NULL
-  AND (w.bound IS NULL OR w.bound > now() OR p.id = ANY($2))
-ORDER BY m.priority DESC, p.queued_at, p.id`
+  AND (w.bound IS NULL OR w.bound > now() OR p.id = ANY($2))`
 
 // settledSQL reads the phases that asked and are not in the queue, because
 // they have a node already or have ended.
@@ -158,6 +168,7 @@ func (p *pass) load(ctx context.Context, tx pgx.Tx) error {
 	b.Queue(enqueueSQL, ids)
 	p.store.queueFleet(b, p.pool, &p.now, func(nodes []capacity.Node) { p.fleet = nodes })
 	b.Queue(queueSQL, p.pool, expiring).Query(p.scanQueue)
+	b.Queue(holdsSQL, p.pool, holdLasts.Seconds()).Query(p.scanHolds)
 	b.Queue(settledSQL, ids).Query(p.scanSettled)
 	return exec(ctx, tx, b)
 }
@@ -168,14 +179,19 @@ func (p *pass) scanQueue(rows pgx.Rows) error {
 		var (
 			q             queued
 			turn, maxWait float64
+			priority      int
+			asked         time.Time
 		)
 		if err := rows.Scan(&q.id, &q.missionID, &q.mission, &q.phase, &q.attempt, &q.demand, &turn, &maxWait,
-			&q.since, &q.bound, &q.checkedAt, &q.code, &q.note, &q.shownPosition, &q.tries); err != nil {
+			&q.since, &q.bound, &q.checkedAt, &q.code, &q.note, &q.shownPosition, &q.shownStart, &q.tries,
+			&priority, &asked); err != nil {
 			return err
 		}
 		q.turn, q.maxWait = seconds(turn), seconds(maxWait)
+		q.rank = capacity.Rank(priority, asked, p.store.rules.Ageing)
 		p.queue = append(p.queue, q)
 	}
+	slices.SortFunc(p.queue, func(a, b queued) int { return cmp.Or(a.rank.Compare(b.rank), cmp.Compare(a.id, b.id)) })
 	return rows.Err()
 }
 
@@ -203,12 +219,12 @@ func (p *pass) scanSettled(rows pgx.Rows) error {
 
 func (p *pass) decide() {
 	items := make([]capacity.Waiting, len(p.queue))
-	p.names = make(map[string]string, len(p.queue))
 	for i, q := range p.queue {
-		items[i] = capacity.Waiting{ID: q.id, Demand: q.demand}
-		p.names[fmt.Sprintf("#%d", q.id)] = q.mission + "/" + q.phase
+		items[i] = capacity.Waiting{ID: q.id, Demand: q.demand, Longest: q.longest()}
 	}
-	for i, v := range capacity.Pass(p.fleet, items) {
+	verdicts := capacity.Pass(p.fleet, items, p.others()...)
+	p.learnNames(verdicts)
+	for i, v := range verdicts {
 		q := p.queue[i]
 		l, asked := p.looks[q.id]
 		// A workflow that was reset may ask for an attempt that is over: it is
@@ -242,12 +258,19 @@ func (p *pass) refuse(q queued, v capacity.Verdict, asked bool) {
 		r.since, r.bound = *q.since, *q.bound
 	}
 	r.position = v.Position
-	r.Sentence = number.ReplaceAllStringFunc(r.Sentence, p.name)
-	r.Nodes = slices.Clone(r.Nodes) // equal demands share them
-	for i := range r.Nodes {
-		r.Nodes[i].Why = number.ReplaceAllStringFunc(r.Nodes[i].Why, p.name)
+	if v.Start != nil {
+		r.starts = &ledger.Starts{By: p.now.Add(v.Start.In).UTC(), On: v.Start.NodeID, Held: v.Start.Held}
 	}
+	if v.Hold != nil {
+		p.keeps = v.Hold
+	}
+	if !asked && !p.due(r) {
+		p.waiting++
+		return
+	}
+	p.names.speak(&r.CapacityRefusal)
 	p.refused = append(p.refused, r)
+	p.waiting++
 	if asked && p.looks[q.id].Expire && !p.now.Before(r.bound) {
 		p.outcomes[q.id] = ledger.Outcome{Ended: &ledger.Ended{
 			Status: "failed", FailureCode: "wait_exceeded",
@@ -258,20 +281,9 @@ func (p *pass) refuse(q queued, v capacity.Verdict, asked bool) {
 	if asked {
 		p.outcomes[q.id] = ledger.Outcome{Waiting: &ledger.Waiting{
 			Code: r.Code, Sentence: r.Sentence, Since: r.since.UTC(), Bound: r.bound.UTC(), Left: r.bound.Sub(p.now),
-			CheckedAt: p.now.UTC(), Position: r.position, Counts: r.Counts,
+			CheckedAt: p.now.UTC(), Position: r.position, Counts: r.Counts, Starts: r.starts,
 		}}
 	}
-}
-
-// number is how the pure model names a phase in a sentence.
-var number = regexp.MustCompile(`#\d+`)
-
-// name returns the name a person knows a phase by.
-func (p *pass) name(number string) string {
-	if name, ok := p.names[number]; ok {
-		return name
-	}
-	return number
 }
 
 // RunID returns the id of the attempt-th run of a phase: short, since it
@@ -282,6 +294,7 @@ func (p *pass) write(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
 	p.queueAdmissions(b)
 	p.queueRefusals(b)
+	p.queueHold(b)
 	return exec(ctx, tx, b)
 }
 
@@ -402,12 +415,15 @@ FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS v (id, since, note)
 WHERE p.id = v.id AND p.status = 'pending'`
 
 	waitSQL = `
-INSERT INTO capacity_waits (phase_id, pool, since, bound, code, position, refusal, checked_at, tries, attempts)
-SELECT v.id, $1, v.since, v.bound, v.code, v.position, v.refusal, $2, v.tries, v.attempts
-FROM unnest($3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::integer[], $8::jsonb[], $9::jsonb[], $10::bigint[])
-    AS v (id, since, bound, code, position, refusal, tries, attempts)
+INSERT INTO capacity_waits (phase_id, pool, since, bound, code, position, refusal, checked_at, tries, attempts,
+    starts_by, starts_on, starts_held)
+SELECT v.id, $1, v.since, v.bound, v.code, v.position, v.refusal, $2, v.tries, v.attempts, v.starts_by, v.starts_on, v.starts_held
+FROM unnest($3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::integer[], $8::jsonb[], $9::jsonb[], $10::bigint[],
+        $11::timestamptz[], $12::text[], $13::boolean[])
+    AS v (id, since, bound, code, position, refusal, tries, attempts, starts_by, starts_on, starts_held)
 ON CONFLICT (phase_id) DO UPDATE SET code = EXCLUDED.code, position = EXCLUDED.position,
-    refusal = EXCLUDED.refusal, checked_at = EXCLUDED.checked_at, tries = EXCLUDED.tries, attempts = EXCLUDED.attempts`
+    refusal = EXCLUDED.refusal, checked_at = EXCLUDED.checked_at, tries = EXCLUDED.tries, attempts = EXCLUDED.attempts,
+    starts_by = EXCLUDED.starts_by, starts_on = EXCLUDED.starts_on, starts_held = EXCLUDED.starts_held`
 )
 
 func (p *pass) queueRefusals(b *pgx.Batch) {
@@ -425,18 +441,38 @@ func (p *pass) queueRefusals(b *pgx.Batch) {
 		return
 	}
 	b.Queue(blockSQL, c.id, c.since, c.note)
-	b.Queue(waitSQL, p.pool, p.now, c.id, c.since, c.bound, c.code, c.position, c.refusal, c.tries, c.attempts)
+	b.Queue(waitSQL, p.pool, p.now, c.id, c.since, c.bound, c.code, c.position, c.refusal, c.tries, c.attempts,
+		c.startsBy, c.startsOn, c.startsHeld)
+}
+
+// due reports whether the record of a phase that did not ask may have to be
+// written, before its sentence is known.
+func (p *pass) due(r refusal) bool {
+	if r.checkedAt == nil {
+		return true
+	}
+	age := p.now.Sub(*r.checkedAt)
+	if r.position > p.store.rules.HeadWindow {
+		return age >= checkedBehind
+	}
+	return age >= rewordedEvery || r.code != string(r.Code)
 }
 
 // stale reports whether what the latest look wrote is no longer what this look
-// found, or is old.
+// found, or is old. The phase is due.
 func (p *pass) stale(r refusal) bool {
 	q := r.queued
-	if q.checkedAt == nil || q.code != string(r.Code) {
-		return true
+	return q.checkedAt == nil || q.code != string(r.Code) || p.now.Sub(*q.checkedAt) >= checkedEvery ||
+		q.note != r.Sentence || q.shownPosition != r.position || !sameMoment(q.shownStart, r.starts)
+}
+
+// sameMoment reports whether an expected start is what is shown, give or take
+// what clocks and rounding make of it.
+func sameMoment(shown *time.Time, s *ledger.Starts) bool {
+	if shown == nil || s == nil {
+		return shown == nil && s == nil
 	}
-	age := p.now.Sub(*q.checkedAt)
-	return age >= checkedEvery || age >= rewordedEvery && (q.note != r.Sentence || q.shownPosition != r.position)
+	return shown.Sub(s.By).Abs() < time.Second
 }
 
 func (p *pass) wakeOf(id int64) ledger.Wake {
@@ -453,6 +489,9 @@ type refusalColumns struct {
 	position     []int
 	refusal      []capacity.CapacityRefusal
 	tries        []map[ledger.Wake]int
+	startsBy     []*time.Time
+	startsOn     []string
+	startsHeld   []bool
 }
 
 func (c *refusalColumns) add(r refusal, wake ledger.Wake) {
@@ -473,10 +512,15 @@ func (c *refusalColumns) add(r refusal, wake ledger.Wake) {
 	c.code, c.note = append(c.code, string(r.Code)), append(c.note, r.Sentence)
 	c.position = append(c.position, r.position)
 	c.refusal, c.tries = append(c.refusal, r.CapacityRefusal), append(c.tries, tries)
+	by, on, held := (*time.Time)(nil), "", false
+	if s := r.starts; s != nil {
+		by, on, held = &s.By, s.On, s.Held
+	}
+	c.startsBy, c.startsOn, c.startsHeld = append(c.startsBy, by), append(c.startsOn, on), append(c.startsHeld, held)
 }
 
 func (p *pass) result() PassResult {
-	res := PassResult{Outcomes: p.outcomes, Admitted: len(p.admitted), Waiting: len(p.refused)}
+	res := PassResult{Outcomes: p.outcomes, Admitted: len(p.admitted), Waiting: p.waiting}
 	for _, a := range p.admitted {
 		if !a.asked {
 			res.Signals++
