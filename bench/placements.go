@@ -75,6 +75,25 @@ func (m *placing) start(ctx context.Context) (stop func() error, err error) {
 }
 
 func (m *placing) open(ctx context.Context) error {
+	if err := m.connect(ctx); err != nil {
+		return err
+	}
+	for i := range fleetSize {
+		_, err := m.store.Heartbeat(ctx, api.Heartbeat{
+			Node: fmt.Sprintf("node-%04d", i), BootID: "boot", Version: "1", Arch: "amd64",
+			Total:    capacity.Resources{CPUMilli: 64_000, MemoryMiB: 256 << 10, DiskMiB: 1 << 20, Slots: 64},
+			Backends: map[string]api.Backend{pool: {OK: true, Accel: "none"}},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect makes the schema, opens the store and the reference's pool, and
+// registers a gateway.
+func (m *placing) connect(ctx context.Context) error {
 	url := m.stack.PostgresURL
 	if _, err := migrations.Apply(ctx, url); err != nil {
 		return err
@@ -94,20 +113,8 @@ func (m *placing) open(ctx context.Context) error {
 	if _, err := m.plain.Exec(ctx, "CREATE TABLE bench_rows (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, word text NOT NULL)"); err != nil {
 		return err
 	}
-	if _, err := m.store.GatewayHeartbeat(ctx, api.GatewayHeartbeat{Gateway: "gateway"}); err != nil {
-		return err
-	}
-	for i := range fleetSize {
-		_, err := m.store.Heartbeat(ctx, api.Heartbeat{
-			Node: fmt.Sprintf("node-%04d", i), BootID: "boot", Version: "1", Arch: "amd64",
-			Total:    capacity.Resources{CPUMilli: 64_000, MemoryMiB: 256 << 10, DiskMiB: 1 << 20, Slots: 64},
-			Backends: map[string]api.Backend{pool: {OK: true, Accel: "none"}},
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = m.store.GatewayHeartbeat(ctx, api.GatewayHeartbeat{Gateway: "gateway"})
+	return err
 }
 
 // rates are the figures of one number of clients.

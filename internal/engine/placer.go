@@ -63,6 +63,7 @@ type pool struct {
 	began   time.Time
 	took    time.Duration
 	waiting bool // somebody still waits
+	more    bool // it left something to do
 }
 
 type ask struct {
@@ -138,6 +139,7 @@ func (p *Placer) serve(name string, q *pool) {
 		case <-flush.C:
 			if q.waiting {
 				p.pass(name, q)
+				flush.Reset(p.untilFlush(q))
 			}
 		case <-q.wake:
 			if !p.gather(q) {
@@ -145,16 +147,30 @@ func (p *Placer) serve(name string, q *pool) {
 			}
 			if p.isAsked(q) {
 				p.pass(name, q)
-				flush.Reset(p.flush)
+				flush.Reset(p.untilFlush(q))
 			}
 		}
 	}
 }
 
+// untilFlush is how long after a pass the next one comes at the latest. One that
+// left something to do is followed soon, and not at once: others want to be
+// served.
+func (p *Placer) untilFlush(q *pool) time.Duration {
+	if q.more {
+		return min(leastPause, p.flush)
+	}
+	return p.flush
+}
+
 // gather waits until the next pass is due. Whoever is in a hurry is served at
 // once; retries wait for company.
 func (p *Placer) gather(q *pool) bool {
-	pause := time.NewTimer(time.Until(q.began.Add(min(max(q.took*passShare, leastPause), mostPause))))
+	least := min(max(q.took*passShare, leastPause), mostPause)
+	if q.more {
+		least = leastPause
+	}
+	pause := time.NewTimer(time.Until(q.began.Add(least)))
 	defer pause.Stop()
 	select {
 	case <-p.ctx.Done():
@@ -189,7 +205,7 @@ func (p *Placer) pass(name string, q *pool) {
 	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
 	defer cancel()
 	res, err := p.store.Pass(ctx, name, looks, wake)
-	q.took, q.waiting = time.Since(q.began), err != nil || res.Waiting > 0
+	q.took, q.waiting, q.more = time.Since(q.began), err != nil || res.Waiting > 0, res.More
 	if err != nil {
 		p.log.Warn("a pass over the queue failed", "pool", name, "asking", len(asking), "error", err)
 	}

@@ -137,16 +137,6 @@ func (p *pass) learnNames(verdicts []capacity.Verdict) {
 	}
 }
 
-// speak puts names for numbers into a refusal. What equal demands share is
-// copied.
-func (n names) speak(r *capacity.CapacityRefusal) {
-	r.Sentence = n.in(r.Sentence)
-	r.Nodes = slices.Clone(r.Nodes)
-	for i := range r.Nodes {
-		r.Nodes[i].Why = n.in(r.Nodes[i].Why)
-	}
-}
-
 // in returns a sentence with names for each "#17" in it.
 func (n names) in(sentence string) string {
 	before, rest, found := strings.Cut(sentence, "#")

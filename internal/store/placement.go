@@ -1,8 +1,8 @@
 package store
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,17 +31,22 @@ type PassResult struct {
 	Admitted int                      // phases that got a node, whether they asked or not
 	Signals  int                      // of those, how many did not ask and are told through the outbox
 	Waiting  int                      // phases that still wait
+	// More says that records of looks are old and were left to the next pass,
+	// so that this one did not take too long.
+	More bool
 }
 
 // How old the record of a look may get before a pass writes it again. In the
 // head window: at most checkedEvery when nothing changed, at most rewordedEvery
 // when only the sentence, the position or the expected start did; a changed code
-// is written at once. Behind it, whatever changed: checkedBehind. Without these
-// a busy pool would rewrite its whole queue in every pass.
+// is written at once. Behind it, whatever changed: checkedBehind, and only so
+// many in one pass. Without these a busy pool would rewrite its whole queue in
+// every pass.
 const (
 	checkedEvery  = 5 * time.Second
 	rewordedEvery = time.Second
 	checkedBehind = 8 * time.Second
+	mostBehind    = 2000
 )
 
 // Pass looks once at every waiting phase of a pool, in the order of priority,
@@ -56,7 +61,10 @@ const (
 func (s *Store) Pass(ctx context.Context, pool string, looks []Look, wake ledger.Wake) (PassResult, error) {
 	var res PassResult
 	err := s.tx(ctx, func(tx pgx.Tx) error {
-		p := pass{store: s, pool: pool, wake: wake, looks: make(map[int64]Look, len(looks))}
+		p := pass{
+			store: s, pool: pool, wake: wake, looks: make(map[int64]Look, len(looks)),
+			details: map[*capacity.NodeReason]json.RawMessage{},
+		}
 		for _, l := range looks {
 			p.looks[l.PhaseID] = l
 		}
@@ -86,35 +94,19 @@ type pass struct {
 	now      time.Time
 	fleet    []capacity.Node
 	queue    []queued // in order
+	read     map[int64]*known
 	holds    []heldFor
 	keeps    *capacity.Hold // for this queue's head
 	outcomes map[int64]ledger.Outcome
 	names    names
+	details  map[*capacity.NodeReason]json.RawMessage // of refusals, which those of equal demands share
 
 	admitted []admission
 	refused  []refusal // those whose record is written
 	waiting  int       // all that are refused
+	behind   []refusal // those behind the head window whose record is old
+	more     bool      // of those some are left to the next pass
 }
-
-// queued is one phase in the queue, with what the latest look wrote.
-type queued struct {
-	id, missionID  int64
-	mission, phase string
-	attempt        int
-	demand         capacity.Demand
-	turn, maxWait  time.Duration
-	rank           time.Time
-
-	since, bound, checkedAt *time.Time
-	code, note              string
-	position, shownPosition int
-	starts                  *ledger.Starts
-	shownStart              *time.Time
-	tries                   map[ledger.Wake]int
-}
-
-// longest is how long a run of the phase holds its node at the most.
-func (q queued) longest() time.Duration { return q.turn + teardown }
 
 type admission struct {
 	queued
@@ -129,20 +121,6 @@ type refusal struct {
 	since, bound time.Time
 	asked        bool
 }
-
-const enqueueSQL = `
-UPDATE mission_phases SET queued_at = COALESCE(queued_at, clock_timestamp())
-WHERE id = ANY($1) AND status = 'pending' AND queued_at IS NULL`
-
-const queueSQL = `
-SELECT p.id, p.mission_id, m.name, p.name, p.attempt, p.demand,
-       extract(epoch FROM p.turn)::float8, extract(epoch FROM p.max_wait)::float8,
-       w.since, w.bound, w.checked_at, COALESCE(w.code, ''), COALESCE(p.capacity_note, ''),
-       COALESCE(w.position, 0), w.starts_by, w.tries, m.priority, p.queued_at
-FROM mission_phases p JOIN missions m ON m.id = p.mission_id
-LEFT JOIN capacity_waits w ON w.phase_id = p.id
-WHERE p.backend = $1 AND p.status = 'pending' AND p.queued_at IS NOT NULL
-  AND (w.bound IS NULL OR w.bound > now() OR p.id = ANY($2))`
 
 // settledSQL reads the phases that asked and are not in the queue, because
 // they have a node already or have ended.
@@ -162,37 +140,22 @@ func (p *pass) load(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	p.outcomes = make(map[int64]ledger.Outcome, len(ids))
+	p.read = map[int64]*known{}
 
 	b := &pgx.Batch{}
 	b.Queue("SELECT pg_advisory_xact_lock(hashtextextended('tidewait.placer.' || $1, 0))", p.pool)
 	b.Queue(enqueueSQL, ids)
 	p.store.queueFleet(b, p.pool, &p.now, func(nodes []capacity.Node) { p.fleet = nodes })
-	b.Queue(queueSQL, p.pool, expiring).Query(p.scanQueue)
+	b.Queue(queueSQL, p.pool, expiring, p.store.rules.HeadWindow).Query(p.scanQueue)
+	if unknown := p.unknown(); len(unknown) > 0 {
+		b.Queue(knownSQL, unknown).Query(p.scanKnown)
+	}
 	b.Queue(holdsSQL, p.pool, holdLasts.Seconds()).Query(p.scanHolds)
 	b.Queue(settledSQL, ids).Query(p.scanSettled)
-	return exec(ctx, tx, b)
-}
-
-func (p *pass) scanQueue(rows pgx.Rows) error {
-	defer rows.Close()
-	for rows.Next() {
-		var (
-			q             queued
-			turn, maxWait float64
-			priority      int
-			asked         time.Time
-		)
-		if err := rows.Scan(&q.id, &q.missionID, &q.mission, &q.phase, &q.attempt, &q.demand, &turn, &maxWait,
-			&q.since, &q.bound, &q.checkedAt, &q.code, &q.note, &q.shownPosition, &q.shownStart, &q.tries,
-			&priority, &asked); err != nil {
-			return err
-		}
-		q.turn, q.maxWait = seconds(turn), seconds(maxWait)
-		q.rank = capacity.Rank(priority, asked, p.store.rules.Ageing)
-		p.queue = append(p.queue, q)
+	if err := exec(ctx, tx, b); err != nil {
+		return err
 	}
-	slices.SortFunc(p.queue, func(a, b queued) int { return cmp.Or(a.rank.Compare(b.rank), cmp.Compare(a.id, b.id)) })
-	return rows.Err()
+	return p.completeQueue(ctx, tx)
 }
 
 func (p *pass) scanSettled(rows pgx.Rows) error {
@@ -242,6 +205,7 @@ func (p *pass) decide() {
 			p.refuse(q, v, asked)
 		}
 	}
+	p.more = p.catchUp()
 }
 
 func (p *pass) admit(q queued, pl capacity.Placement, asked bool) {
@@ -254,8 +218,8 @@ func (p *pass) admit(q queued, pl capacity.Placement, asked bool) {
 
 func (p *pass) refuse(q queued, v capacity.Verdict, asked bool) {
 	r := refusal{queued: q, CapacityRefusal: *v.Capacity, asked: asked, since: p.now, bound: p.now.Add(q.maxWait)}
-	if q.since != nil {
-		r.since, r.bound = *q.since, *q.bound
+	if !q.since.IsZero() {
+		r.since, r.bound = q.since, q.bound
 	}
 	r.position = v.Position
 	if v.Start != nil {
@@ -264,26 +228,53 @@ func (p *pass) refuse(q queued, v capacity.Verdict, asked bool) {
 	if v.Hold != nil {
 		p.keeps = v.Hold
 	}
-	if !asked && !p.due(r) {
-		p.waiting++
-		return
-	}
-	p.names.speak(&r.CapacityRefusal)
-	p.refused = append(p.refused, r)
 	p.waiting++
-	if asked && p.looks[q.id].Expire && !p.now.Before(r.bound) {
-		p.outcomes[q.id] = ledger.Outcome{Ended: &ledger.Ended{
-			Status: "failed", FailureCode: "wait_exceeded",
-			Failure: fmt.Sprintf("waited %s for capacity, the longest allowed; at last: %s", q.maxWait, r.Sentence),
-		}}
+	switch {
+	case !asked && !p.due(r):
+		return
+	case !asked && !r.checkedAt.IsZero() && r.position > p.store.rules.HeadWindow:
+		p.behind = append(p.behind, r)
 		return
 	}
+	p.note(r)
 	if asked {
-		p.outcomes[q.id] = ledger.Outcome{Waiting: &ledger.Waiting{
-			Code: r.Code, Sentence: r.Sentence, Since: r.since.UTC(), Bound: r.bound.UTC(), Left: r.bound.Sub(p.now),
-			CheckedAt: p.now.UTC(), Position: r.position, Counts: r.Counts, Starts: r.starts,
+		p.outcomes[q.id] = p.outcome(r, p.looks[q.id].Expire)
+	}
+}
+
+// note keeps a refusal to be written, in the names that people know.
+func (p *pass) note(r refusal) {
+	r.Sentence = p.names.in(r.Sentence)
+	p.refused = append(p.refused, r)
+}
+
+// outcome answers a phase that asked and goes on waiting, unless this was its
+// last look.
+func (p *pass) outcome(r refusal, expire bool) ledger.Outcome {
+	sentence := p.names.in(r.Sentence)
+	if expire && !p.now.Before(r.bound) {
+		return ledger.Outcome{Ended: &ledger.Ended{
+			Status: "failed", FailureCode: "wait_exceeded",
+			Failure: fmt.Sprintf("waited %s for capacity, the longest allowed; at last: %s", r.maxWait, sentence),
 		}}
 	}
+	return ledger.Outcome{Waiting: &ledger.Waiting{
+		Code: r.Code, Sentence: sentence, Since: r.since.UTC(), Bound: r.bound.UTC(), Left: r.bound.Sub(p.now),
+		CheckedAt: p.now.UTC(), Position: r.position, Counts: r.Counts, Starts: r.starts,
+	}}
+}
+
+// catchUp notes the oldest of the records behind the head window, as many as one
+// pass writes. It reports whether some are left.
+func (p *pass) catchUp() (left bool) {
+	if left = len(p.behind) > mostBehind; left {
+		slices.SortFunc(p.behind, func(a, b refusal) int { return a.checkedAt.Compare(b.checkedAt) })
+		p.behind = p.behind[:mostBehind]
+	}
+	for _, r := range p.behind {
+		p.note(r)
+	}
+	return left
 }
 
 // RunID returns the id of the attempt-th run of a phase: short, since it
@@ -415,14 +406,18 @@ FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS v (id, since, note)
 WHERE p.id = v.id AND p.status = 'pending'`
 
 	waitSQL = `
-INSERT INTO capacity_waits (phase_id, pool, since, bound, code, position, refusal, checked_at, tries, attempts,
+INSERT INTO capacity_waits AS w (phase_id, pool, since, bound, code, position, refusal, checked_at, tries, attempts,
     starts_by, starts_on, starts_held)
-SELECT v.id, $1, v.since, v.bound, v.code, v.position, v.refusal, $2, v.tries, v.attempts, v.starts_by, v.starts_on, v.starts_held
-FROM unnest($3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::integer[], $8::jsonb[], $9::jsonb[], $10::bigint[],
-        $11::timestamptz[], $12::text[], $13::boolean[])
-    AS v (id, since, bound, code, position, refusal, tries, attempts, starts_by, starts_on, starts_held)
+SELECT v.id, $1, v.since, v.bound, v.code, v.position, v.refusal, $2,
+    CASE WHEN v.wake = '' THEN '{}' ELSE jsonb_build_object(v.wake, 1) END, (v.wake <> '')::integer, v.starts_by, v.starts_on, v.starts_held
+FROM unnest($3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::integer[], $8::jsonb[], $9::text[],
+        $10::timestamptz[], $11::text[], $12::boolean[])
+    AS v (id, since, bound, code, position, refusal, wake, starts_by, starts_on, starts_held)
 ON CONFLICT (phase_id) DO UPDATE SET code = EXCLUDED.code, position = EXCLUDED.position,
-    refusal = EXCLUDED.refusal, checked_at = EXCLUDED.checked_at, tries = EXCLUDED.tries, attempts = EXCLUDED.attempts,
+    refusal = EXCLUDED.refusal, checked_at = EXCLUDED.checked_at,
+    tries = CASE WHEN EXCLUDED.attempts = 0 THEN w.tries ELSE w.tries || (
+        SELECT jsonb_object_agg(wake, COALESCE((w.tries ->> wake)::bigint, 0) + 1) FROM jsonb_object_keys(EXCLUDED.tries) AS wake) END,
+    attempts = w.attempts + EXCLUDED.attempts,
     starts_by = EXCLUDED.starts_by, starts_on = EXCLUDED.starts_on, starts_held = EXCLUDED.starts_held`
 )
 
@@ -434,24 +429,24 @@ func (p *pass) queueRefusals(b *pgx.Batch) {
 			continue
 		}
 		if r.asked || p.stale(r) {
-			c.add(r, p.wakeOf(r.id))
+			c.add(r, p.triedBy(r), p.detailsOf(r))
 		}
 	}
 	if len(c.id) == 0 {
 		return
 	}
 	b.Queue(blockSQL, c.id, c.since, c.note)
-	b.Queue(waitSQL, p.pool, p.now, c.id, c.since, c.bound, c.code, c.position, c.refusal, c.tries, c.attempts,
+	b.Queue(waitSQL, p.pool, p.now, c.id, c.since, c.bound, c.code, c.position, c.refusal, c.wake,
 		c.startsBy, c.startsOn, c.startsHeld)
 }
 
 // due reports whether the record of a phase that did not ask may have to be
 // written, before its sentence is known.
 func (p *pass) due(r refusal) bool {
-	if r.checkedAt == nil {
+	if r.checkedAt.IsZero() {
 		return true
 	}
-	age := p.now.Sub(*r.checkedAt)
+	age := p.now.Sub(r.checkedAt)
 	if r.position > p.store.rules.HeadWindow {
 		return age >= checkedBehind
 	}
@@ -462,15 +457,15 @@ func (p *pass) due(r refusal) bool {
 // found, or is old. The phase is due.
 func (p *pass) stale(r refusal) bool {
 	q := r.queued
-	return q.checkedAt == nil || q.code != string(r.Code) || p.now.Sub(*q.checkedAt) >= checkedEvery ||
+	return q.checkedAt.IsZero() || q.code != string(r.Code) || p.now.Sub(q.checkedAt) >= checkedEvery ||
 		q.note != r.Sentence || q.shownPosition != r.position || !sameMoment(q.shownStart, r.starts)
 }
 
 // sameMoment reports whether an expected start is what is shown, give or take
 // what clocks and rounding make of it.
-func sameMoment(shown *time.Time, s *ledger.Starts) bool {
-	if shown == nil || s == nil {
-		return shown == nil && s == nil
+func sameMoment(shown time.Time, s *ledger.Starts) bool {
+	if shown.IsZero() || s == nil {
+		return shown.IsZero() && s == nil
 	}
 	return shown.Sub(s.By).Abs() < time.Second
 }
@@ -482,36 +477,56 @@ func (p *pass) wakeOf(id int64) ledger.Wake {
 	return p.wake
 }
 
+// triedBy is what this look counts as a try of; empty: of nothing. The retry of
+// one phase looks at all; only its own counts as its try.
+func (p *pass) triedBy(r refusal) ledger.Wake {
+	if wake := p.wakeOf(r.id); r.asked || wake == ledger.WakeEvent {
+		return wake
+	}
+	return ""
+}
+
+// detailsOf is a refusal as it is kept, in the names people know, and without its
+// sentence, which is the phase's note.
+func (p *pass) detailsOf(r refusal) json.RawMessage {
+	var shared *capacity.NodeReason
+	if len(r.Nodes) > 0 {
+		shared = &r.Nodes[0]
+	}
+	if details, ok := p.details[shared]; ok {
+		return details
+	}
+	kept := r.CapacityRefusal
+	kept.Sentence, kept.Nodes = "", slices.Clone(kept.Nodes)
+	for i := range kept.Nodes {
+		kept.Nodes[i].Why = p.names.in(kept.Nodes[i].Why)
+	}
+	details, err := json.Marshal(kept)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	p.details[shared] = details
+	return details
+}
+
 type refusalColumns struct {
-	id, attempts []int64
+	id           []int64
 	since, bound []time.Time
 	code, note   []string
 	position     []int
-	refusal      []capacity.CapacityRefusal
-	tries        []map[ledger.Wake]int
+	refusal      []json.RawMessage
+	wake         []string
 	startsBy     []*time.Time
 	startsOn     []string
 	startsHeld   []bool
 }
 
-func (c *refusalColumns) add(r refusal, wake ledger.Wake) {
-	tries := maps.Clone(r.tries)
-	if tries == nil {
-		tries = map[ledger.Wake]int{}
-	}
-	// The retry of one phase looks at all; only its own counts as its try.
-	if r.asked || wake == ledger.WakeEvent {
-		tries[wake]++
-	}
-	var attempts int64
-	for _, n := range tries {
-		attempts += int64(n)
-	}
-	c.id, c.attempts = append(c.id, r.id), append(c.attempts, attempts)
+func (c *refusalColumns) add(r refusal, wake ledger.Wake, details json.RawMessage) {
+	c.id = append(c.id, r.id)
 	c.since, c.bound = append(c.since, r.since), append(c.bound, r.bound)
 	c.code, c.note = append(c.code, string(r.Code)), append(c.note, r.Sentence)
 	c.position = append(c.position, r.position)
-	c.refusal, c.tries = append(c.refusal, r.CapacityRefusal), append(c.tries, tries)
+	c.refusal, c.wake = append(c.refusal, details), append(c.wake, string(wake))
 	by, on, held := (*time.Time)(nil), "", false
 	if s := r.starts; s != nil {
 		by, on, held = &s.By, s.On, s.Held
@@ -520,7 +535,7 @@ func (c *refusalColumns) add(r refusal, wake ledger.Wake) {
 }
 
 func (p *pass) result() PassResult {
-	res := PassResult{Outcomes: p.outcomes, Admitted: len(p.admitted), Waiting: p.waiting}
+	res := PassResult{Outcomes: p.outcomes, Admitted: len(p.admitted), Waiting: p.waiting, More: p.more}
 	for _, a := range p.admitted {
 		if !a.asked {
 			res.Signals++

@@ -38,6 +38,7 @@ type Store struct {
 	rules   Rules
 	started time.Time
 	fleets  fleets
+	queues  queues
 }
 
 // Open connects to the database at url with at most maxConns connections.
