@@ -58,9 +58,9 @@ func TestOrderOnOneNode(t *testing.T) {
 // tenth of a second; zero while it is tried.
 func (p *product) retryOf(workflow string) time.Duration {
 	p.t.Helper()
-	d, err := p.temporal.DescribeWorkflowExecution(p.t.Context(), workflow, "")
+	d, err := p.temporal.DescribeWorkflow(p.t.Context(), workflow, "")
 	require.NoError(p.t, err)
-	for _, a := range d.GetPendingActivities() {
+	for _, a := range d.RawResponse.GetPendingActivities() {
 		return a.GetCurrentRetryInterval().AsDuration().Round(100 * time.Millisecond)
 	}
 	return 0
