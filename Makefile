@@ -18,6 +18,7 @@ TEST_PACKAGES ?= ./...
 TEST_TIMEOUT  ?= 30m# of each package's tests
 TEST_FLAGS    ?=# such as -run TestPass, -count 20 or -v
 FUZZ_TIME     ?= 20s# of each fuzz target
+SIMULATED_HOURS ?= 1000000# of make simulate
 
 .PHONY: help
 help: ## List the targets
@@ -66,6 +67,10 @@ fmt: tools ## Format all Go files
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZ_TIME
 	build/fuzz $(FUZZ_TIME)
+
+.PHONY: simulate
+simulate: ## Play the order of phases for SIMULATED_HOURS, event by event
+	TIDEWAIT_SIMULATED_HOURS=$(SIMULATED_HOURS) go test -count=1 -timeout $(TEST_TIMEOUT) -run '^TestSimulation' -v ./internal/capacity
 
 .PHONY: bench
 bench: deps build ## Measure speed and memory, and print a table

@@ -131,7 +131,23 @@ func (e *Engine) Place(ctx context.Context, in workflows.PlaceInput) (ledger.Out
 	if changed && (in.LastCode == capacity.CodePlacerUnavailable || time.Since(info.ScheduledTime) >= restampEvery) {
 		return outcome, nil
 	}
-	return ledger.Outcome{}, capacityRefused(*outcome.Waiting)
+	return ledger.Outcome{}, capacityRefused(*outcome.Waiting, retryAfter(outcome.Waiting.Position, e.Fleet))
+}
+
+// longestRetry bounds how far retries behind the head window are stretched. They
+// only refresh what Temporal shows: the placer looks at every phase every ten
+// seconds, and signals those it placed.
+const longestRetry = 5 * time.Minute
+
+// retryAfter is when a phase at some place in line asks again: zero, which means
+// after the retry interval, in the head window; behind it so much later that all
+// of them together cost little more than the window.
+func retryAfter(position int, f config.Fleet) time.Duration {
+	if position <= f.HeadWindow {
+		return 0
+	}
+	stretched := time.Duration(float64(f.RetryInterval) * float64(position) / float64(f.HeadWindow))
+	return min(stretched, max(longestRetry, f.RetryInterval))
 }
 
 // Expire is the last look at a phase whose bound is reached.

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"errors"
+	"time"
 
 	"go.temporal.io/sdk/temporal"
 
@@ -40,17 +41,18 @@ func final(message, kind string, details ...any) error {
 }
 
 // benign is the error of an attempt that found what it waits for not there yet:
-// the server tries again, and nothing is logged or counted as a failure.
-func benign(message, kind string, details ...any) error {
+// the server tries again after a while, zero meaning after what its policy says,
+// and nothing is logged or counted as a failure.
+func benign(message, kind string, after time.Duration, details ...any) error {
 	return temporal.NewApplicationErrorWithOptions(message, kind, temporal.ApplicationErrorOptions{
-		Category: temporal.ApplicationErrorCategoryBenign, Details: details,
+		Category: temporal.ApplicationErrorCategoryBenign, NextRetryDelay: after, Details: details,
 	})
 }
 
-func capacityRefused(w ledger.Waiting) error {
-	return benign(w.Sentence, workflows.ErrTypeCapacityRefused, w)
+func capacityRefused(w ledger.Waiting, after time.Duration) error {
+	return benign(w.Sentence, workflows.ErrTypeCapacityRefused, after, w)
 }
 
 func nodeSilent(v ledger.Verdict) error {
-	return benign(v.Reason, workflows.ErrTypeNodeSilent, v)
+	return benign(v.Reason, workflows.ErrTypeNodeSilent, 0, v)
 }

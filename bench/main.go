@@ -48,6 +48,7 @@ var sections = []section{
 	{"waiting", "The engine with 1,000 waiting phases", waitingPhases},
 	{"applications", "The API of applications, 1,000 stored", applications},
 	{"reconcile", "Applications kept true, simulated hosts", reconcile},
+	{"queue", "10,000 waiting phases at the store and the placer", longQueue},
 }
 
 // bench is what sections share.

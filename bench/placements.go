@@ -75,26 +75,7 @@ func (m *placing) start(ctx context.Context) (stop func() error, err error) {
 }
 
 func (m *placing) open(ctx context.Context) error {
-	url := m.stack.PostgresURL
-	if _, err := migrations.Apply(ctx, url); err != nil {
-		return err
-	}
-	var err error
-	if m.store, err = store.Open(ctx, url, poolConns, store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour}); err != nil {
-		return err
-	}
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return err
-	}
-	config.MaxConns = poolConns
-	if m.plain, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		return err
-	}
-	if _, err := m.plain.Exec(ctx, "CREATE TABLE bench_rows (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, word text NOT NULL)"); err != nil {
-		return err
-	}
-	if _, err := m.store.GatewayHeartbeat(ctx, api.GatewayHeartbeat{Gateway: "gateway"}); err != nil {
+	if err := m.connect(ctx); err != nil {
 		return err
 	}
 	for i := range fleetSize {
@@ -108,6 +89,32 @@ func (m *placing) open(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// connect makes the schema, opens the store and the reference's pool, and
+// registers a gateway.
+func (m *placing) connect(ctx context.Context) error {
+	url := m.stack.PostgresURL
+	if _, err := migrations.Apply(ctx, url); err != nil {
+		return err
+	}
+	var err error
+	if m.store, err = store.Open(ctx, url, poolConns, store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour, Ageing: 30 * time.Minute, HeadWindow: 64}); err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = poolConns
+	if m.plain, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return err
+	}
+	if _, err := m.plain.Exec(ctx, "CREATE TABLE bench_rows (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, word text NOT NULL)"); err != nil {
+		return err
+	}
+	_, err = m.store.GatewayHeartbeat(ctx, api.GatewayHeartbeat{Gateway: "gateway"})
+	return err
 }
 
 // rates are the figures of one number of clients.
@@ -307,7 +314,7 @@ func (m *placing) placeBatches(ctx context.Context, missions [][]int64, from, n 
 
 func (m *placing) newPlacer(ctx context.Context) (*engine.Placer, func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	p := engine.NewPlacer(ctx, m.store, func() {}, slog.New(slog.DiscardHandler))
+	p := engine.NewPlacer(ctx, m.store, 10*time.Second, func() {}, slog.New(slog.DiscardHandler))
 	return p, func() { cancel(); p.Wait() }
 }
 

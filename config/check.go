@@ -89,6 +89,8 @@ func (c *checker) fleet() {
 	c.positive("fleet.log_ttl", f.LogTTL)
 	c.atLeast("fleet.log_bytes", f.LogBytes, 1<<20)
 	c.want(f.Priority >= 0 && f.Priority <= 100, "0 to 100", "fleet.priority")
+	c.positive("fleet.ageing", f.Ageing)
+	c.atLeast("fleet.head_window", int64(f.HeadWindow), 1)
 
 	c.want(f.MaxWait >= 0 && (f.MaxWait <= f.Turn || f.MaxWait-f.Turn <= f.Turn),
 		fmt.Sprintf("0, which means two turns, or at most two turns; fleet.turn is %s", short(f.Turn)),

@@ -23,6 +23,8 @@ func Defaults() Settings {
 			LogTTL:            168 * time.Hour,
 			LogBytes:          1 << 30,
 			Priority:          50,
+			Ageing:            30 * time.Minute,
+			HeadWindow:        64,
 		},
 		Node: Node{
 			Labels:       map[string]string{},

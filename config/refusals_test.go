@@ -14,7 +14,7 @@ import (
 func TestFileRefusals(t *testing.T) {
 	for _, c := range []struct{ name, yaml, want string }{
 		{"unknown key", "fleet:\n  trun: 1h\n", "fleet.trun (tidewait.yaml:2): no such key; fleet has turn, max_wait, " +
-			"retry_interval, heartbeat_interval, suspect_after, lease, lost_after, sweep_interval, object_ttl, log_ttl, log_bytes, priority"},
+			"retry_interval, heartbeat_interval, suspect_after, lease, lost_after, sweep_interval, object_ttl, log_ttl, log_bytes, priority, ageing, head_window"},
 		{"unknown section", "flet: {}\n", "flet (tidewait.yaml:1): no such key; " +
 			"the top level has data_dir, log, temporal, nats, postgres, fleet, node, gateway, wadm, dev"},
 		{"upper case", "Log: {}\n", "Log (tidewait.yaml:1): no such key; " +
@@ -86,6 +86,8 @@ func TestImpossibleValues(t *testing.T) {
 		{"FLEET_LOG_BYTES=1000", `fleet.log_bytes = "1000" (TIDEWAIT_FLEET_LOG_BYTES): want 1048576 or more`},
 		{"FLEET_PRIORITY=101", `fleet.priority = "101" (TIDEWAIT_FLEET_PRIORITY): want 0 to 100`},
 		{"FLEET_PRIORITY=-1", `fleet.priority = "-1" (TIDEWAIT_FLEET_PRIORITY): want 0 to 100`},
+		{"FLEET_AGEING=0s", `fleet.ageing = "0s" (TIDEWAIT_FLEET_AGEING)` + yearLong},
+		{"FLEET_HEAD_WINDOW=0", `fleet.head_window = "0" (TIDEWAIT_FLEET_HEAD_WINDOW): want 1 or more`},
 		{"NODE_ID=a.b", `node.id = "a.b" (TIDEWAIT_NODE_ID): want 1 to 63 letters, digits, - or _`},
 		{"NODE_LABELS=a", `node.labels = "a" (TIDEWAIT_NODE_LABELS): want pairs of a name and a value, each name once`},
 		{"NODE_LABELS==a", `node.labels = "=a" (TIDEWAIT_NODE_LABELS): want labels with names`},

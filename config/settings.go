@@ -64,6 +64,8 @@ type Fleet struct {
 	LogTTL            time.Duration `mapstructure:"log_ttl"`            // run logs in JetStream
 	LogBytes          int64         `mapstructure:"log_bytes"`          // run logs in JetStream, in all
 	Priority          int           `mapstructure:"priority"`           // of a mission that names none
+	Ageing            time.Duration `mapstructure:"ageing"`             // of waiting is worth one step of priority
+	HeadWindow        int           `mapstructure:"head_window"`        // places in line whose retries are not stretched
 }
 
 // Node configures the node role.

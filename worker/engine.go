@@ -28,7 +28,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	db, err := store.Open(ctx, s.Postgres.URL, s.Postgres.MaxConns, store.Rules{
-		SuspectAfter: s.Fleet.SuspectAfter, LostAfter: s.Fleet.LostAfter,
+		SuspectAfter: s.Fleet.SuspectAfter, LostAfter: s.Fleet.LostAfter, Ageing: s.Fleet.Ageing, HeadWindow: s.Fleet.HeadWindow,
 	})
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 
 	g, ctx := errgroup.WithContext(ctx)
 	dispatcher := engine.NewDispatcher(db, svc.temporal, svc.log)
-	placer := engine.NewPlacer(ctx, db, dispatcher.Kick, svc.log)
+	placer := engine.NewPlacer(ctx, db, s.Fleet.RetryInterval, dispatcher.Kick, svc.log)
 	defer placer.Wait()
 	freed := func() { placer.Wake(ctx) }
 	publisher := &wadmapi.Publisher{JS: svc.js, Multitenant: s.Wadm.Multitenant}

@@ -165,10 +165,23 @@ func (p *phase) expire() (ledger.Outcome, error) {
 
 func (p *phase) declareCapacity(w ledger.Waiting) error {
 	return p.waits.declare(p.ctx, wait{
-		kind: kindCapacity, code: string(w.Code), reason: w.Sentence, since: w.Since, bound: w.Bound, position: w.Position,
+		kind: kindCapacity, code: string(w.Code), reason: w.Sentence, since: w.Since, bound: w.Bound, position: w.Position, starts: starts(w),
 		next: fmt.Sprintf("every %s, and whenever capacity is freed; see the pending activity for the latest", p.in.Fleet.RetryInterval),
 		hint: fmt.Sprintf("free or add a node; look now with `tidewait phase nudge %[1]s %[2]s`; give up with `tidewait phase cancel %[1]s %[2]s`", p.in.Mission, p.in.Command.Name),
 	})
+}
+
+// starts says when a phase in line is expected to start, and how sure that is.
+func starts(w ledger.Waiting) string {
+	s := w.Starts
+	switch {
+	case s == nil:
+		return ""
+	case s.Held:
+		return fmt.Sprintf("by %s on %s at the latest, unless another phase goes ahead of it", stamp(s.By), s.On)
+	default:
+		return fmt.Sprintf("about %s on %s, if every run uses its whole turn and nobody joins the line", stamp(s.By), s.On)
+	}
 }
 
 // continueAsNew goes on with the same wait in a new run. Signals that are left

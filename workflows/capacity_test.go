@@ -88,6 +88,7 @@ func TestARefusedPhaseIsPlacedByItsRetry(t *testing.T) {
 - **since:** 2026-03-01 08:00:00Z
 - **fails by itself:** 2026-03-01 10:00:00Z, after 2h0m0s
 - **place in line:** 4
+- **starts:** about 2026-03-01 09:30:00Z on node-b, if every run uses its whole turn and nobody joins the line
 - **next look:** every 10s, and whenever capacity is freed; see the pending activity for the latest
 - **you can:** free or add a node; look now with `+"`tidewait phase nudge port survey`; give up with `tidewait phase cancel port survey`"+`
 `, shown)

@@ -226,6 +226,7 @@ func waiting(code capacity.Code, left time.Duration) ledger.Waiting {
 	return ledger.Waiting{
 		Code: code, Sentence: "no node has 2 CPUs free", Since: since, Bound: since.Add(2 * time.Hour), Left: left,
 		CheckedAt: since.Add(2*time.Hour - left), Position: 4,
+		Starts: &ledger.Starts{By: since.Add(90 * time.Minute), On: "node-b"},
 	}
 }
 

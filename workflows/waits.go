@@ -18,6 +18,7 @@ type wait struct {
 	bound              time.Time // zero: none
 	next               string    // when and how it is looked at again
 	position           int       // zero: no queue
+	starts             string    // when it is expected to be over; empty: not known
 	hint               string    // what a person can do
 }
 
@@ -117,6 +118,9 @@ func (w wait) markdown(now time.Time) string {
 		w.kind, w.code, stamp(now), w.reason, stamp(w.since), bound, until)
 	if w.position > 0 {
 		text += fmt.Sprintf("- **place in line:** %d\n", w.position)
+	}
+	if w.starts != "" {
+		text += fmt.Sprintf("- **starts:** %s\n", w.starts)
 	}
 	return text + fmt.Sprintf("- **next look:** %s\n- **you can:** %s\n", w.next, w.hint)
 }

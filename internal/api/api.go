@@ -182,9 +182,16 @@ type Wait struct {
 	BestNode    string                `json:"bestNode,omitempty"`
 	Counts      *capacity.Counts      `json:"counts,omitempty"`
 	Nodes       []capacity.NodeReason `json:"nodes,omitempty"`
-	FreesAt     *time.Time            `json:"freesAt,omitempty"` // the earliest end of a turn on a capable node
-	FreesNode   string                `json:"freesNode,omitempty"`
-	WokenBy     map[string]int        `json:"wokenBy,omitempty"` // tries by what woke them: first, timer, event, nudge
+	StartsBy    *time.Time            `json:"startsBy,omitempty"` // when it is expected to start
+	StartsOn    string                `json:"startsOn,omitempty"` // where
+	// StartsHeld says that the node is kept for it: it starts by then at the
+	// latest, unless another goes ahead of it or the node is lost. Otherwise it is
+	// an estimate, for the case that every run uses its whole turn and nobody
+	// joins the line.
+	StartsHeld bool           `json:"startsHeld,omitempty"`
+	FreesAt    *time.Time     `json:"freesAt,omitempty"` // the earliest end of a turn on a capable node
+	FreesNode  string         `json:"freesNode,omitempty"`
+	WokenBy    map[string]int `json:"wokenBy,omitempty"` // tries by what woke them: first, timer, event, nudge
 }
 
 // PastWait is a wait that ended.

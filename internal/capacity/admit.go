@@ -30,13 +30,13 @@ func Admit(fleet []Node, d Demand) (Placement, error) {
 		return Placement{}, r
 	}
 	c := p.classify(d)
-	if best := p.pick(c, d.Resources); best != nil {
+	if best := p.pick(c, d.Resources, 0); best != nil {
 		return Placement{NodeID: best.node.ID, Need: best.need(d.Resources)}, nil
 	}
 	if r := p.refuseIncapable(c, d); r != nil {
 		return Placement{}, r
 	}
-	return Placement{}, p.survey(c, d).refuse(false)
+	return Placement{}, p.survey(c, d, 0).refuse(false)
 }
 
 // refuseInvalid refuses what no fleet could ever run because the request itself
@@ -64,7 +64,7 @@ func (p *pool) refuseIncapable(c *class, d Demand) *CapabilityRefusal {
 			return nil
 		}
 	}
-	s := p.survey(c, d)
+	s := p.survey(c, d, 0)
 	r := &CapabilityRefusal{Counts: s.counts, Nodes: s.reasons()}
 	if len(c.able) > 0 {
 		r.Code, r.Sentence = CodeExceedsEveryNode, s.exceeds(c)

@@ -3,6 +3,7 @@ package capacity_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"tidewait/internal/capacity"
 )
@@ -23,9 +24,25 @@ func fleet1000(used int64) []capacity.Node {
 				Slots:     all.Slots * (100 - used) / 100,
 			}
 			n.StartLimit = 1000
+			n.Runs = runs16(all.Sub(n.Free), i)
 		})
 	}
 	return fleet
+}
+
+// runs16 splits what is used into sixteen runs that end at different moments.
+func runs16(used capacity.Resources, node int) []capacity.Run {
+	if used == (capacity.Resources{}) {
+		return nil
+	}
+	runs := make([]capacity.Run, 16)
+	for i := range runs {
+		runs[i] = capacity.Run{
+			Holds:  capacity.Resources{CPUMilli: used.CPUMilli / 16, MemoryMiB: used.MemoryMiB / 16, DiskMiB: used.DiskMiB / 16, Slots: used.Slots / 16},
+			EndsIn: time.Duration((node*7+i*11)%60) * time.Minute,
+		}
+	}
+	return runs
 }
 
 // waiting10000 asks for the given number of different shapes in turn.
@@ -33,7 +50,7 @@ func waiting10000(shapes int) []capacity.Waiting {
 	queue := make([]capacity.Waiting, 10_000)
 	for i := range queue {
 		shape := int64(i % shapes)
-		queue[i] = capacity.Waiting{ID: int64(i), Demand: demand(asks(1000+shape, 2*gib+shape, gib, 1))}
+		queue[i] = capacity.Waiting{ID: int64(i), Longest: time.Hour, Demand: demand(asks(1000+shape, 2*gib+shape, gib, 1))}
 	}
 	return queue
 }

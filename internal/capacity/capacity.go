@@ -1,8 +1,11 @@
 // Package capacity decides where a phase may run. It is pure: a fleet and a
 // demand go in, a [Placement], a [CapacityRefusal] or a [CapabilityRefusal]
-// comes out. It reads no clock, no database and no configuration, and all its
-// functions may be called concurrently.
+// comes out. It reads no clock, no database and no configuration: what it is told
+// of time counts from the moment of the decision. All its functions may be called
+// concurrently.
 package capacity
+
+import "time"
 
 // Resources is an amount of the things a node runs out of.
 type Resources struct {
@@ -77,8 +80,16 @@ type Node struct {
 	Backends    map[string]Offer
 	Allocatable Resources // what an empty node can give
 	Free        Resources // what is not reserved now
+	Runs        []Run     // what holds the rest, in any order; those of a node whose runs are not known are left out
 	Starting    int64     // virtual machines that are starting now
 	StartLimit  int64     // how many may start at once; 0: no limit; a larger composed phase starts alone
+}
+
+// Run is what one run holds of a node, and the latest moment at which it gives
+// that back.
+type Run struct {
+	Holds  Resources
+	EndsIn time.Duration // from now; not above zero when it is overdue
 }
 
 // Need returns what d takes from node n, the backend's overhead included.

@@ -1,15 +1,20 @@
 package capacity
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // Waiting is one demand in a queue.
 type Waiting struct {
 	ID     int64 // any number that is unique in the queue; sentences name it as #ID
 	Demand Demand
+	// Longest is how long a run of it holds its node at the most, counted from
+	// its placement; 0: for ever.
+	Longest time.Duration
 }
 
 // Verdict is what a pass decided about one waiting demand. Exactly one of
@@ -19,56 +24,95 @@ type Verdict struct {
 	Placement  *Placement
 	Capacity   *CapacityRefusal
 	Capability *CapabilityRefusal
-	Position   int // in line among the capacity refusals, from 1; otherwise 0
+	Position   int    // in line among the capacity refusals, from 1; otherwise 0
+	Start      *Start // of a capacity refusal: when it is expected to start; nil: not known
+	Hold       *Hold  // what is held for it: of the head only
 }
+
+// Start is when and where a demand that waits is expected to start.
+type Start struct {
+	NodeID string
+	In     time.Duration // from now
+	// Held says that the node is kept for it: it starts by then at the latest
+	// unless a demand ahead of it is added, the node stops taking work, or a run
+	// outlives its turn. Otherwise it is an estimate: every run uses its whole
+	// turn, the line is served strictly in its order, and nobody joins it.
+	Held bool
+}
+
+// MaxAhead is how many of those in front a sentence names.
+const MaxAhead = 3
 
 // Pass decides about a whole queue at once, in its order, and returns one
 // verdict for each item in the same order.
 //
 // What is placed counts for those behind it, as taken and as starting. The
 // first demand that is refused although some node of its kind takes work is the
-// head: the node nearest to fitting it is held, so that nobody behind it starts
-// there, while all other nodes stay open to all. Demands that no node could ever
-// run hold nothing and have no position.
+// head: the node on which it can start soonest, when every run uses its whole
+// turn, is held for it. Those behind start there only when they are over by then
+// or leave the head's room alone, while all other nodes stay open to all; so the
+// moment at which the head starts at the latest never moves because of them.
+// Where the ends of runs are not known, the node nearest to fitting the head is
+// held and nobody else starts there. Demands that no node could ever run hold
+// nothing and have no position.
+//
+// Others are the holds of other queues over the same nodes. Each binds those that
+// its owner is ahead of, so that of all heads the one that is ahead of the rest
+// is delayed by nobody.
 //
 // Refusals describe the fleet as the pass leaves it. Those of equal demands
 // share their Nodes, which must not be modified.
-func Pass(fleet []Node, queue []Waiting) []Verdict {
-	w := &walk{
-		pool:    newPool(fleet),
-		classes: map[classKey]*class{},
-		groups:  map[groupKey]*group{},
-	}
-	verdicts := make([]Verdict, len(queue))
-	refused := make([]*group, len(queue))
-	for i := range queue {
-		verdicts[i], refused[i] = w.visit(queue[i])
-	}
-	for i, g := range refused {
+func Pass(fleet []Node, queue []Waiting, others ...Other) []Verdict {
+	w := decide(fleet, queue, others)
+	for i, g := range w.refused {
 		if g != nil {
-			verdicts[i].Capacity = w.refusal(g, verdicts[i])
+			w.verdicts[i].Capacity = w.refusal(g, w.verdicts[i])
 		}
 	}
-	return verdicts
+	w.forecast()
+	return w.verdicts
+}
+
+// decide goes along the queue. What it refuses for capacity has no words yet.
+func decide(fleet []Node, queue []Waiting, others []Other) *walk {
+	w := &walk{
+		pool:     newPool(fleet),
+		classes:  map[classKey]*class{},
+		groups:   map[groupKey]*group{},
+		verdicts: make([]Verdict, len(queue)),
+		refused:  make([]*group, len(queue)),
+		others:   slices.SortedStableFunc(slices.Values(others), func(a, b Other) int { return cmp.Compare(a.Ahead, b.Ahead) }),
+	}
+	for i := range queue {
+		w.honour(i)
+		w.verdicts[i], w.refused[i] = w.visit(queue[i])
+	}
+	return w
 }
 
 // walk is the state of a pass on its way along the queue.
 type walk struct {
 	*pool
-	classes map[classKey]*class
-	groups  map[groupKey]*group
-	line    int   // capacity refusals so far
-	first   int64 // the number of the first of them
+	verdicts []Verdict
+	refused  []*group // for each verdict that capacity refuses, what asks for the same
+	classes  map[classKey]*class
+	groups   map[groupKey]*group
+	others   []Other // those that do not bind yet, in order
+	hold     *Hold   // for the head; nil: none
+	line     int     // capacity refusals so far
+	front    []int64 // the numbers of the first [MaxAhead] of them
 }
 
 // group is every waiting demand that asks for the same. Room only shrinks
 // during a pass, so the first refusal of a group is the refusal of the rest.
 type group struct {
 	demand     Demand
+	longest    time.Duration
 	class      *class
 	capability *CapabilityRefusal
 	refused    bool
 	capacity   *CapacityRefusal // set once the walk is over
+	outlook    outlook          // when each node has room for it
 }
 
 type classKey struct{ backend, arch, labels string }
@@ -76,68 +120,62 @@ type classKey struct{ backend, arch, labels string }
 type groupKey struct {
 	class     classKey
 	resources Resources
+	longest   time.Duration
 }
 
 // visit decides about one demand. When capacity refuses it, it returns the
 // group, whose words can only be found when the walk is over.
 func (w *walk) visit(item Waiting) (Verdict, *group) {
 	v := Verdict{ID: item.ID}
-	g := w.group(item.Demand)
+	g := w.group(item)
 	if g.capability != nil {
 		own := *g.capability
 		v.Capability = &own
 		return v, nil
 	}
 	if !g.refused {
-		if best := w.pick(g.class, g.demand.Resources); best != nil {
+		if best := w.pick(g.class, g.demand.Resources, g.longest); best != nil {
 			need := best.need(g.demand.Resources)
-			best.place(need, g.demand.Resources.Slots)
+			best.place(need, g.demand.Resources.Slots, g.longest)
 			v.Placement = &Placement{NodeID: best.node.ID, Need: need}
 			return v, nil
 		}
 		g.refused = true
-		w.hold(g, item.ID)
+		if w.hold == nil {
+			w.hold = w.keep(g, item.ID)
+			v.Hold = w.hold
+		}
 	}
 	w.line++
-	if w.line == 1 {
-		w.first = item.ID
+	if w.line <= MaxAhead {
+		w.front = append(w.front, item.ID)
 	}
 	v.Position = w.line
 	return v, g
-}
-
-// hold keeps the node nearest to fitting g for item id, unless one is held
-// already or no node that could run g takes work.
-func (w *walk) hold(g *group, id int64) {
-	if w.held != nil {
-		return
-	}
-	if s := w.survey(g.class, g.demand); s.ready > 0 {
-		w.held, w.holder = s.nearest[0].machine, id
-	}
 }
 
 func (w *walk) refusal(g *group, v Verdict) *CapacityRefusal {
 	holds := ""
 	refusal := g.capacity
 	switch {
-	case w.held != nil && v.ID == w.holder:
-		refusal, holds = w.survey(g.class, g.demand).refuse(false), w.held.node.ID
+	case v.Hold != nil:
+		refusal, holds = w.survey(g.class, g.demand, g.longest).refuse(false), v.Hold.NodeID
 	case refusal == nil:
-		refusal = w.survey(g.class, g.demand).refuse(true)
+		refusal = w.survey(g.class, g.demand, g.longest).refuse(true)
 		g.capacity = refusal
 	}
 	r := *refusal
-	r.Sentence += inLine(v.Position, w.first, holds)
+	r.Sentence += inLine(v.Position, w.front, holds)
 	return &r
 }
 
-func (w *walk) group(d Demand) *group {
-	key := groupKey{classKey{d.Backend, d.Arch, labelKey(d.Labels)}, d.Resources}
+func (w *walk) group(item Waiting) *group {
+	d := item.Demand
+	key := groupKey{classKey{d.Backend, d.Arch, labelKey(d.Labels)}, d.Resources, item.Longest}
 	if g, ok := w.groups[key]; ok {
 		return g
 	}
-	g := &group{demand: d, capability: w.refuseInvalid(d)}
+	g := &group{demand: d, longest: item.Longest, capability: w.refuseInvalid(d)}
 	w.groups[key] = g
 	if g.capability != nil {
 		return g

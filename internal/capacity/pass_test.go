@@ -188,9 +188,9 @@ func TestPassNamesWhoIsAhead(t *testing.T) {
 		},
 		BestNode: "node-b",
 	}, verdicts[2].Capacity)
-	require.Equal(t, wideAsked+"the nearest of 2 nodes, node-b, is short by 1 CPU; 3rd in line behind #12 and 1 other",
+	require.Equal(t, wideAsked+"the nearest of 2 nodes, node-b, is short by 1 CPU; 3rd in line behind #12 and #13",
 		verdicts[3].Capacity.Sentence)
-	require.Equal(t, smallAsked+"it fits on node-b, which is held for #12; 4th in line behind #12 and 2 others",
+	require.Equal(t, smallAsked+"it fits on node-b, which is held for #12; 4th in line behind #12, #13 and #14",
 		verdicts[4].Capacity.Sentence)
 
 	verdicts = capacity.Pass([]capacity.Node{node("node-a", starting(0, 1))}, queue(small, small, small))
@@ -211,11 +211,12 @@ func TestPassOrdinals(t *testing.T) {
 	}
 	verdicts := capacity.Pass([]capacity.Node{node("node-a", state(capacity.Down))}, queue(demands...))
 	for position, want := range map[int]string{
-		1: "1st in line", 2: "2nd in line behind #11", 4: "4th in line behind #11 and 2 others",
-		11: "11th in line behind #11 and 9 others", 12: "12th in line behind #11 and 10 others",
-		13: "13th in line behind #11 and 11 others", 21: "21st in line behind #11 and 19 others",
-		22: "22nd in line behind #11 and 20 others", 103: "103rd in line behind #11 and 101 others",
-		111: "111th in line behind #11 and 109 others", 112: "112th in line behind #11 and 110 others",
+		1: "1st in line", 2: "2nd in line behind #11", 3: "3rd in line behind #11 and #12",
+		4: "4th in line behind #11, #12 and #13", 5: "5th in line behind #11, #12, #13 and 1 other",
+		11: "11th in line behind #11, #12, #13 and 7 others", 12: "12th in line behind #11, #12, #13 and 8 others",
+		13: "13th in line behind #11, #12, #13 and 9 others", 21: "21st in line behind #11, #12, #13 and 17 others",
+		22: "22nd in line behind #11, #12, #13 and 18 others", 103: "103rd in line behind #11, #12, #13 and 99 others",
+		111: "111th in line behind #11, #12, #13 and 107 others", 112: "112th in line behind #11, #12, #13 and 108 others",
 	} {
 		require.Equal(t, "needs 2 CPUs, 2 GiB of memory and 1 GiB of disk (+160 MiB of memory overhead) on backend microvm; "+
 			"the only node that could run it, node-a, is not reporting; "+want, verdicts[position-1].Capacity.Sentence)

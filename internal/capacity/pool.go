@@ -1,13 +1,14 @@
 package capacity
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // pool is a fleet during one decision. What is placed is taken from its
 // machines and never from the caller's nodes.
 type pool struct {
 	machines []machine // every node that is not retired
-	held     *machine  // kept free for holder; nil: none
-	holder   int64     // the number of the waiting demand that held is kept for
 }
 
 // machine is a node with what the decision has placed on it so far. What the
@@ -20,7 +21,9 @@ type machine struct {
 	starting    int64
 	startLimit  int64
 	open        standing // fits when the node takes new work, else why not
-	touched     bool     // something was placed here
+	placed      []Run    // by this decision
+	holds       []hold   // for heads of queues
+	profile     profile  // of what is free later; made when it is asked for
 }
 
 // standing is how a node stands to a demand, the nearest to running it first.
@@ -113,8 +116,9 @@ func suits(n *Node, d Demand) bool {
 	return true
 }
 
-// standing judges one candidate for a need that already includes its overhead.
-func (p *pool) standing(m *machine, need *Resources, vms int64) standing {
+// standing judges one candidate for a need that already includes its overhead,
+// of a demand that would hold the node for longest.
+func (p *pool) standing(m *machine, need *Resources, vms int64, longest time.Duration) standing {
 	switch {
 	case !need.Fits(m.allocatable):
 		return tooSmall
@@ -124,7 +128,7 @@ func (p *pool) standing(m *machine, need *Resources, vms int64) standing {
 		return full
 	case !mayStart(m.starting, m.startLimit, vms):
 		return startLimited
-	case m == p.held:
+	case m.lets(need, vms, longest) != nil:
 		return held
 	default:
 		return fits
@@ -142,13 +146,13 @@ func mayStart(starting, limit, vms int64) bool {
 // of r's dominant resource would be left free. Ties go to the fewest starting
 // machines, then to the lower id. It returns nil when
 // no node fits.
-func (p *pool) pick(c *class, r Resources) *candidate {
+func (p *pool) pick(c *class, r Resources, longest time.Duration) *candidate {
 	var best *candidate
 	bestLeft := math.Inf(1)
 	for i := range c.able {
 		cand := &c.able[i]
 		need := cand.need(r)
-		if !need.Fits(cand.free) || p.standing(cand.machine, &need, r.Slots) != fits {
+		if !need.Fits(cand.free) || p.standing(cand.machine, &need, r.Slots, longest) != fits {
 			continue
 		}
 		left := cand.leftover(&need)
@@ -183,10 +187,14 @@ func (m *machine) leftover(need *Resources) float64 {
 	return left
 }
 
-func (c *candidate) place(need Resources, vms int64) {
+// place books need on the candidate for a run of at most longest.
+func (c *candidate) place(need Resources, vms int64, longest time.Duration) {
+	if c.profile.steps != nil {
+		c.book(0, need, longest)
+	}
 	c.free = c.free.Sub(need)
 	c.starting += vms
-	c.touched = true
+	c.placed = append(c.placed, Run{Holds: need, EndsIn: endOf(longest)})
 }
 
 // The dimensions of [Resources], as indices into dims.

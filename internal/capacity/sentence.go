@@ -264,7 +264,7 @@ func (s *survey) reasons() []NodeReason {
 func (s *survey) why(seen *sighting) string {
 	switch seen.standing {
 	case held:
-		return "held for #" + strconv.FormatInt(s.pool.holder, 10)
+		return "held for #" + strconv.FormatInt(seen.owner, 10)
 	case startLimited:
 		return fmt.Sprintf("starting %d of at most %d machines", seen.starting, seen.startLimit)
 	case full:
@@ -298,23 +298,33 @@ func because(why string) string {
 	return " (" + why + ")"
 }
 
-// inLine says where in the line a refused demand is. first is the number at the
-// head; holds names the node held for this very demand, if any.
-func inLine(position int, first int64, holds string) string {
+// inLine says where in the line a refused demand is. front has the numbers of
+// the first [MaxAhead] in line; holds names the node held for this very demand,
+// if any.
+func inLine(position int, front []int64, holds string) string {
 	var b strings.Builder
 	b.WriteString("; ")
 	b.WriteString(ordinal(position))
 	b.WriteString(" in line")
-	if position > 1 {
-		b.WriteString(" behind #")
-		b.WriteString(strconv.FormatInt(first, 10))
+	ahead := front[:min(position-1, len(front))]
+	others := position - 1 - len(ahead)
+	for i, id := range ahead {
+		switch {
+		case i == 0:
+			b.WriteString(" behind #")
+		case i == len(ahead)-1 && others == 0:
+			b.WriteString(" and #")
+		default:
+			b.WriteString(", #")
+		}
+		b.WriteString(strconv.FormatInt(id, 10))
 	}
 	switch {
-	case position == 3:
+	case others == 1:
 		b.WriteString(" and 1 other")
-	case position > 3:
+	case others > 1:
 		b.WriteString(" and ")
-		b.WriteString(strconv.Itoa(position - 2))
+		b.WriteString(strconv.Itoa(others))
 		b.WriteString(" others")
 	}
 	if holds != "" {

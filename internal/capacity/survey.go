@@ -1,6 +1,9 @@
 package capacity
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // survey is every node's standing to one demand, counted, with the nearest
 // nodes by name.
@@ -22,6 +25,7 @@ type sighting struct {
 	shortage float64
 	need     Resources // overhead included; zero when mismatched
 	short    Resources // of what is free, or of an empty node when tooSmall
+	owner    int64     // whom the node is held for, when held
 }
 
 func (s *sighting) before(o *sighting) bool {
@@ -35,13 +39,14 @@ func (s *sighting) before(o *sighting) bool {
 	}
 }
 
-func (p *pool) survey(c *class, d Demand) *survey {
+// survey looks at every node for a demand that would hold it for longest.
+func (p *pool) survey(c *class, d Demand, longest time.Duration) *survey {
 	s := &survey{pool: p, demand: d, nearest: make([]sighting, 0, MaxNodeReasons)}
 	weights := scaleOf(d.Resources)
 	for i := range c.able {
 		cand := &c.able[i]
 		need := cand.need(d.Resources)
-		seen := sighting{machine: cand.machine, standing: p.standing(cand.machine, &need, d.Resources.Slots)}
+		seen := sighting{machine: cand.machine, standing: p.standing(cand.machine, &need, d.Resources.Slots, longest)}
 		switch seen.standing {
 		case full:
 			seen.shortage = weights.shortage(&need, &cand.free)
@@ -52,10 +57,10 @@ func (p *pool) survey(c *class, d Demand) *survey {
 		if seen.standing <= full {
 			s.ready++
 			s.free = s.free.Add(shortfall(cand.free, Resources{}))
-			s.fitted = s.fitted || cand.touched && cand.fitted(need, d.Resources.Slots)
+			s.fitted = s.fitted || len(cand.placed) > 0 && cand.fitted(need, d.Resources.Slots)
 		}
 		if s.isNear(&seen) {
-			s.insert(seen.measure(need))
+			s.insert(seen.measure(need, d.Resources.Slots, longest))
 		}
 	}
 	if len(s.nearest) > 0 {
@@ -76,9 +81,11 @@ func (m *machine) fitted(need Resources, vms int64) bool {
 }
 
 // measure fills in what only the nearest nodes are asked for.
-func (s *sighting) measure(need Resources) sighting {
+func (s *sighting) measure(need Resources, vms int64, longest time.Duration) sighting {
 	s.need = need
 	switch s.standing {
+	case held:
+		s.owner = s.lets(&need, vms, longest).owner
 	case full:
 		s.short = shortfall(need, s.free)
 	case tooSmall:

@@ -13,15 +13,25 @@ import (
 	"tidewait/internal/store"
 )
 
-// timerPause is how long the placer collects retries before a pass that nothing
-// else asks for, so that a thousand waiting phases cost a few passes each round
-// and not a thousand.
-const timerPause = 200 * time.Millisecond
+// Between passes that nothing but retries ask for there is a pause, so that a
+// thousand waiting phases cost a few passes each round and not a thousand: at
+// least leastPause, and so long that passes take no more than one part in
+// passShare of the time, as far as mostPause allows.
+const (
+	leastPause = 200 * time.Millisecond
+	mostPause  = 3 * time.Second
+	passShare  = 20
+)
+
+// flushEvery is the longest time between two passes over a pool in which a phase
+// waits, whatever became of events and retries.
+const flushEvery = 10 * time.Second
 
 // Placer runs passes over the pools' queues. Everything that asks while a pass
 // runs shares the next one. It is safe for concurrent use.
 type Placer struct {
 	store *store.Store
+	flush time.Duration // see flushEvery
 	log   *slog.Logger
 	// admitted is called after a commit that placed phases which did not ask.
 	admitted func()
@@ -32,10 +42,11 @@ type Placer struct {
 	wg    sync.WaitGroup
 }
 
-// NewPlacer returns a placer that works until ctx ends. admitted is called,
-// without blocking for long, whenever signals wait in the outbox.
-func NewPlacer(ctx context.Context, s *store.Store, admitted func(), log *slog.Logger) *Placer {
-	return &Placer{store: s, log: log, admitted: admitted, pools: map[string]*pool{}, ctx: ctx}
+// NewPlacer returns a placer that works until ctx ends. It looks at a pool with
+// waiting phases at least every retry, and every ten seconds. admitted is
+// called, without blocking for long, whenever signals wait in the outbox.
+func NewPlacer(ctx context.Context, s *store.Store, retry time.Duration, admitted func(), log *slog.Logger) *Placer {
+	return &Placer{store: s, flush: min(retry, flushEvery), log: log, admitted: admitted, pools: map[string]*pool{}, ctx: ctx}
 }
 
 // Wait returns when every pass has ended after the placer's context did.
@@ -43,12 +54,16 @@ func (p *Placer) Wait() { p.wg.Wait() }
 
 // pool is the queue of one backend.
 type pool struct {
-	mu       sync.Mutex
-	asking   []ask
-	event    bool
-	wake     chan struct{} // holds one token when there is work
-	hurry    chan struct{} // holds one token when the work must not wait for company
-	lastPass time.Time
+	mu     sync.Mutex
+	asking []ask
+	event  bool
+	wake   chan struct{} // holds one token when there is work
+	hurry  chan struct{} // holds one token when the work must not wait for company
+	// Of the latest pass; of the pool's own goroutine.
+	began   time.Time
+	took    time.Duration
+	waiting bool // somebody still waits
+	more    bool // it left something to do
 }
 
 type ask struct {
@@ -115,23 +130,47 @@ func (p *Placer) pool(name string) *pool {
 }
 
 func (p *Placer) serve(name string, q *pool) {
+	flush := time.NewTicker(p.flush)
+	defer flush.Stop()
 	for {
 		select {
 		case <-p.ctx.Done():
 			return
+		case <-flush.C:
+			if q.waiting {
+				p.pass(name, q)
+				flush.Reset(p.untilFlush(q))
+			}
 		case <-q.wake:
+			if !p.gather(q) {
+				return
+			}
+			if p.isAsked(q) {
+				p.pass(name, q)
+				flush.Reset(p.untilFlush(q))
+			}
 		}
-		if !p.gather(q) {
-			return
-		}
-		p.pass(name, q)
 	}
+}
+
+// untilFlush is how long after a pass the next one comes at the latest. One that
+// left something to do is followed soon, and not at once: others want to be
+// served.
+func (p *Placer) untilFlush(q *pool) time.Duration {
+	if q.more {
+		return min(leastPause, p.flush)
+	}
+	return p.flush
 }
 
 // gather waits until the next pass is due. Whoever is in a hurry is served at
 // once; retries wait for company.
 func (p *Placer) gather(q *pool) bool {
-	pause := time.NewTimer(time.Until(q.lastPass.Add(timerPause)))
+	least := min(max(q.took*passShare, leastPause), mostPause)
+	if q.more {
+		least = leastPause
+	}
+	pause := time.NewTimer(time.Until(q.began.Add(least)))
 	defer pause.Stop()
 	select {
 	case <-p.ctx.Done():
@@ -142,15 +181,19 @@ func (p *Placer) gather(q *pool) bool {
 	return true
 }
 
+// isAsked reports whether anybody asks; an earlier pass may have served them.
+func (p *Placer) isAsked(q *pool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.asking) > 0 || q.event
+}
+
 func (p *Placer) pass(name string, q *pool) {
 	q.mu.Lock()
 	asking, event := q.asking, q.event
 	q.asking, q.event = nil, false
 	q.mu.Unlock()
-	if len(asking) == 0 && !event {
-		return
-	}
-	q.lastPass = time.Now()
+	q.began = time.Now()
 	wake := ledger.WakeTimer
 	if event {
 		wake = ledger.WakeEvent
@@ -162,6 +205,7 @@ func (p *Placer) pass(name string, q *pool) {
 	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
 	defer cancel()
 	res, err := p.store.Pass(ctx, name, looks, wake)
+	q.took, q.waiting, q.more = time.Since(q.began), err != nil || res.Waiting > 0, res.More
 	if err != nil {
 		p.log.Warn("a pass over the queue failed", "pool", name, "asking", len(asking), "error", err)
 	}

@@ -47,6 +47,17 @@ type Waiting struct {
 	CheckedAt time.Time       `json:"checkedAt"` // the latest look
 	Position  int             `json:"position"`  // in the pool's queue, from 1
 	Counts    capacity.Counts `json:"counts"`    // nodes by what stands in the way
+	Starts    *Starts         `json:"starts,omitempty"`
+}
+
+// Starts is when and where a phase that queues is expected to start.
+type Starts struct {
+	By time.Time `json:"by"`
+	On string    `json:"on"` // the node
+	// Held says that the node is kept for it: it starts by then at the latest,
+	// unless another phase goes ahead of it or the node is lost. Otherwise it is
+	// an estimate: every run uses its whole turn, and nobody joins the line.
+	Held bool `json:"held,omitempty"`
 }
 
 // Ended is a phase that has its final status.

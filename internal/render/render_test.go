@@ -43,6 +43,7 @@ func fullWait() api.Wait {
 			{NodeID: "node-b", Why: "short by 512 MiB of memory"},
 			{NodeID: "node-e", Why: "offers no microvm"},
 		},
+		StartsBy: ptr(at("14:31:00")), StartsOn: "node-a",
 		FreesAt: ptr(at("13:31:00")), FreesNode: "node-b",
 		WokenBy: map[string]int{"timer": 246, "event": 1},
 	}
@@ -94,6 +95,7 @@ phase 3 "build" of mission m   pending · waiting for capacity   41 min of 120 (
   nodes   5 known: 2 full, 1 draining, 1 lost, 1 cannot ever
           node-b: short by 512 MiB of memory
           node-e: offers no microvm
+  starts  about 14:31:00Z (in 90 min) on node-a, if every run uses its whole turn and nobody joins the line; its wait fails before that
   frees   earliest 13:31:00Z (in 30 min) if the run on node-b uses its whole turn
   looked  13:00:01Z (6 s ago), attempt 247; next by 13:00:11Z (in 4 s); woken by: timer 246, event 1
 `, plainText.Mission(waitingMission()))
@@ -119,6 +121,9 @@ phase 3 "build" of mission m   pending · waiting for capacity   41 min of 120 (
   nodes   5 known: 2 full, 1 draining, 1 lost, 1 cannot ever
           node-b: short by 512 MiB of memory
           node-e: offers no microvm
+  starts  about 14:31:00Z (in 90 min) on node-a, if every run uses its
+          whole turn and nobody joins the line; its wait fails before
+          that
   frees   earliest 13:31:00Z (in 30 min) if the run on node-b uses its
           whole turn
   looked  13:00:01Z (6 s ago), attempt 247; next by 13:00:11Z (in 4 s);
@@ -206,14 +211,14 @@ func TestWaits(t *testing.T) {
 		WorkflowID: "phase.other.p", Since: at("12:59:00"),
 	}
 	list := []api.Wait{fullWait(), other}
-	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK  PLACE  REASON
-m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2      2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB of memory on node-b
-other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -          -      gateway gw-1 does not answer
+	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK  PLACE               REASON
+m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB of memory on node-b
+other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -          -                   gateway gw-1 does not answer
 `, plainText.Waits(list))
 	narrow := render.Options{Now: now, Width: 140}
-	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK  PLACE  REASON
-m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2      2 CPU and 2208 MiB on backend microvm…
-other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -          -      gateway gw-1 does not answer
+	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK  PLACE               REASON
+m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2, about 14:31:00Z  2 CPU and 2208 MiB on ba…
+other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -          -                   gateway gw-1 does not an…
 `, narrow.Waits(list))
 	require.Equal(t, "nothing waits\n", plainText.Waits(nil))
 }
@@ -291,8 +296,8 @@ func TestNodeShowsWhatRunsAndWhatWaitsForIt(t *testing.T) {
 RUN  WHO            STATUS   STEP  SINCE                   ENDS BY                HOLDS
 r-9  m-71c0/survey  running  run   12:40:00Z (20 min ago)  13:40:00Z (in 39 min)  2.5 CPU, 4096 MiB memory, 1 slot
 
-WHO      KIND      CODE             SINCE      WAITED                           NEXT LOOK  PLACE  REASON
-m/build  capacity  capacity_memory  12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2      2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB of memory on node-b
+WHO      KIND      CODE             SINCE      WAITED                           NEXT LOOK  PLACE               REASON
+m/build  capacity  capacity_memory  12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB of memory on node-b
 `, plainText.Node(detail, []api.Wait{elsewhere, here}))
 }
 

@@ -57,6 +57,9 @@ func TestPlacesInLine(t *testing.T) {
 	}
 	p := api.Phase{Name: "p", Wait: &api.Wait{Kind: "capacity", Position: 9, Pool: "microvm", Ahead: []string{"a/1", "b/2"}}}
 	require.Contains(t, plainText.Phase("m", p), "  place   9th in line for microvm, behind a/1, b/2 and 6 more\n")
+	p.Wait.StartsBy, p.Wait.StartsOn, p.Wait.StartsHeld = ptr(at("13:31:00")), "node-a", true
+	require.Contains(t, plainText.Phase("m", p), "  starts  by 13:31:00Z (in 30 min) on node-a at the latest, unless another goes ahead of it\n")
+	require.Contains(t, plainText.Waits([]api.Wait{*p.Wait}), "  9, by 13:31:00Z  ")
 }
 
 func TestLogLines(t *testing.T) {

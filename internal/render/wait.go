@@ -55,6 +55,7 @@ func (o Options) waitFields(w api.Wait) string {
 	for _, n := range w.Nodes {
 		add("", n.NodeID+": "+n.Why)
 	}
+	add("starts", o.starts(w))
 	add("frees", o.frees(w))
 	add("looked", o.looked(w))
 	return out.String()
@@ -123,6 +124,26 @@ func nodes(w api.Wait) string {
 	return text
 }
 
+// starts says when w is expected to start, how sure that is, and whether it
+// would come too late.
+func (o Options) starts(w api.Wait) string {
+	if w.StartsBy == nil {
+		return ""
+	}
+	when, where := o.moment(*w.StartsBy), ""
+	if w.StartsOn != "" {
+		where = " on " + w.StartsOn
+	}
+	text := "about " + when + where + ", if every run uses its whole turn and nobody joins the line"
+	if w.StartsHeld {
+		text = "by " + when + where + " at the latest, unless another goes ahead of it"
+	}
+	if w.Bound != nil && w.StartsBy.After(*w.Bound) {
+		text += "; its wait fails before that"
+	}
+	return text
+}
+
 func (o Options) frees(w api.Wait) string {
 	if w.FreesAt == nil {
 		return ""
@@ -174,7 +195,8 @@ func wokenBy(counts map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// waitHeader names the columns of waitRow.
+// waitHeader names the columns of waitRow. A place in line has the expected start
+// behind it.
 var waitHeader = []string{"WHO", "KIND", "CODE", "SINCE", "WAITED", "NEXT LOOK", "PLACE", "REASON"}
 
 // waitRow is w in one line.
@@ -184,7 +206,7 @@ func (o Options) waitRow(w api.Wait) []cell {
 		next = text(o.relative(*w.NextCheck))
 	}
 	if w.Position > 0 {
-		position = text(strconv.Itoa(w.Position))
+		position = text(strconv.Itoa(w.Position) + o.expected(w))
 	}
 	return []cell{
 		text(Waiter(w)),
@@ -195,6 +217,19 @@ func (o Options) waitRow(w api.Wait) []cell {
 		next,
 		position,
 		text(w.Reason),
+	}
+}
+
+// expected is when w is expected to start, in a few words: "by" is a latest
+// moment, "about" an estimate.
+func (o Options) expected(w api.Wait) string {
+	switch {
+	case w.StartsBy == nil:
+		return ""
+	case w.StartsHeld:
+		return ", by " + o.clock(*w.StartsBy)
+	default:
+		return ", about " + o.clock(*w.StartsBy)
 	}
 }
 

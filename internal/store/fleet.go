@@ -33,7 +33,19 @@ type member struct {
 	capacity.Node
 	admin capacity.NodeState
 	heard time.Time
+	runs  []booking
 }
+
+// booking is what a run holds of its node, until endsBy at the latest.
+type booking struct {
+	holds  capacity.Resources
+	endsBy time.Time
+}
+
+// teardown is how long after its turn, counted from its placement, a run still
+// holds its node at the most: half a minute until the agent begins it, 20 s to
+// destroy its machine, and a heartbeat that tells of it.
+const teardown = time.Minute
 
 func (f *fleets) of(pool string) *fleet {
 	f.mu.Lock()
@@ -51,15 +63,19 @@ const (
 	horizonSQL = `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`
 
 	// fleetSQL reads the nodes that transaction $2 or a later one changed, with
-	// their offer for one backend. A node's backends are written in
-	// transactions that change the node too.
+	// their offer for one backend and what runs there. A node's backends and
+	// reservations are written in transactions that change the node too.
 	fleetSQL = `
 SELECT n.id, n.admin_state, n.heartbeat_at, n.arch, n.labels,
        n.cpu_total, n.memory_total, n.disk_total, n.slots_total,
        n.cpu_reserved, n.memory_reserved, n.disk_reserved, n.slots_reserved,
        n.starting, n.start_limit,
-       b.ok, COALESCE(b.why, ''), COALESCE(b.cpu_over, 0), COALESCE(b.memory_over, 0), COALESCE(b.disk_over, 0)
+       b.ok, COALESCE(b.why, ''), COALESCE(b.cpu_over, 0), COALESCE(b.memory_over, 0), COALESCE(b.disk_over, 0),
+       r.cpu, r.memory, r.disk, r.slots, r.ends_by
 FROM nodes n LEFT JOIN node_backends b ON b.node_id = n.id AND b.backend = $1
+LEFT JOIN LATERAL (
+    SELECT array_agg(cpu) cpu, array_agg(memory) memory, array_agg(disk) disk, array_agg(slots) slots, array_agg(ends_by) ends_by
+    FROM reservations WHERE node_id = n.id AND released_at IS NULL) r ON true
 WHERE n.changed_by >= $2::text::xid8`
 )
 
@@ -107,12 +123,16 @@ func scanMember(row pgx.Row, pool string) (member, error) {
 		reserved capacity.Resources
 		ok       *bool
 		offer    capacity.Offer
+
+		cpu, memory, disk, slots []int64 // of what runs there
+		endsBy                   []time.Time
 	)
 	err := row.Scan(&m.ID, &m.admin, &m.heard, &m.Arch, &m.Labels,
 		&m.Allocatable.CPUMilli, &m.Allocatable.MemoryMiB, &m.Allocatable.DiskMiB, &m.Allocatable.Slots,
 		&reserved.CPUMilli, &reserved.MemoryMiB, &reserved.DiskMiB, &reserved.Slots,
 		&m.Starting, &m.StartLimit,
-		&ok, &offer.Why, &offer.Overhead.CPUMilli, &offer.Overhead.MemoryMiB, &offer.Overhead.DiskMiB)
+		&ok, &offer.Why, &offer.Overhead.CPUMilli, &offer.Overhead.MemoryMiB, &offer.Overhead.DiskMiB,
+		&cpu, &memory, &disk, &slots, &endsBy)
 	if err != nil {
 		return m, err
 	}
@@ -124,15 +144,23 @@ func scanMember(row pgx.Row, pool string) (member, error) {
 	if lightStart(pool) {
 		m.StartLimit = 0
 	}
+	for i := range endsBy {
+		m.runs = append(m.runs, booking{capacity.Resources{CPUMilli: cpu[i], MemoryMiB: memory[i], DiskMiB: disk[i], Slots: slots[i]}, endsBy[i]})
+	}
 	return m, nil
 }
 
-// judged returns the fleet with each node's state as its silence makes it.
+// judged returns the fleet with each node's state as its silence makes it, and
+// with the ends of its runs counted from now.
 func (s *Store) judged(f *fleet, now time.Time) []capacity.Node {
 	nodes := make([]capacity.Node, 0, len(f.nodes))
 	for _, m := range f.nodes {
 		n := m.Node
 		n.State = s.nodeState(m.admin, now.Sub(m.heard))
+		n.Runs = make([]capacity.Run, len(m.runs))
+		for i, r := range m.runs {
+			n.Runs[i] = capacity.Run{Holds: r.holds, EndsIn: r.endsBy.Add(teardown).Sub(now)}
+		}
 		nodes = append(nodes, n)
 	}
 	return nodes

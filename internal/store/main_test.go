@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 }
 
 // rules are short enough for a test to outlast.
-var rules = store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour}
+var rules = store.Rules{SuspectAfter: time.Hour, LostAfter: 2 * time.Hour, Ageing: 30 * time.Minute, HeadWindow: 64}
 
 // open gives a test a migrated database of its own.
 func open(t testing.TB, r store.Rules) (*store.Store, *pgx.Conn) {

@@ -2,9 +2,9 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"time"
 
@@ -31,21 +31,28 @@ type PassResult struct {
 	Admitted int                      // phases that got a node, whether they asked or not
 	Signals  int                      // of those, how many did not ask and are told through the outbox
 	Waiting  int                      // phases that still wait
+	// More says that records of looks are old and were left to the next pass,
+	// so that this one did not take too long.
+	More bool
 }
 
-// How old the record of a look may get before a pass writes it again: at most
-// checkedEvery when nothing changed, at most rewordedEvery when only the
-// sentence or the position did. A changed code is written at once. Without
-// these a busy pool would rewrite its whole queue in every pass.
+// How old the record of a look may get before a pass writes it again. In the
+// head window: at most checkedEvery when nothing changed, at most rewordedEvery
+// when only the sentence, the position or the expected start did; a changed code
+// is written at once. Behind it, whatever changed: checkedBehind, and only so
+// many in one pass. Without these a busy pool would rewrite its whole queue in
+// every pass.
 const (
 	checkedEvery  = 5 * time.Second
 	rewordedEvery = time.Second
+	checkedBehind = 8 * time.Second
+	mostBehind    = 2000
 )
 
-// Pass looks once at every waiting phase of a pool, in order of priority and
-// then of first refusal:
-// it admits what may run, and writes everyone else's code, sentence, position
-// and time of the look. looks are the phases that ask; each gets an outcome.
+// Pass looks once at every waiting phase of a pool, in the order of priority,
+// which grows with age, and of first asking among equals: it admits what may
+// run, and writes everyone else's code, sentence, position, expected start and
+// time of the look. looks are the phases that ask; each gets an outcome.
 //
 // Reservation, target node, run, phase status, the cleared wait and the signal
 // for those that did not ask are one transaction. One pass of a pool runs at a
@@ -54,7 +61,10 @@ const (
 func (s *Store) Pass(ctx context.Context, pool string, looks []Look, wake ledger.Wake) (PassResult, error) {
 	var res PassResult
 	err := s.tx(ctx, func(tx pgx.Tx) error {
-		p := pass{store: s, pool: pool, wake: wake, looks: make(map[int64]Look, len(looks))}
+		p := pass{
+			store: s, pool: pool, wake: wake, looks: make(map[int64]Look, len(looks)),
+			details: map[*capacity.NodeReason]json.RawMessage{},
+		}
 		for _, l := range looks {
 			p.looks[l.PhaseID] = l
 		}
@@ -83,26 +93,19 @@ type pass struct {
 
 	now      time.Time
 	fleet    []capacity.Node
-	queue    []queued
+	queue    []queued // in order
+	read     map[int64]*known
+	holds    []heldFor
+	keeps    *capacity.Hold // for this queue's head
 	outcomes map[int64]ledger.Outcome
-	names    map[string]string // of phases, by the number the pure model has for them
+	names    names
+	details  map[*capacity.NodeReason]json.RawMessage // of refusals, which those of equal demands share
 
 	admitted []admission
-	refused  []refusal
-}
-
-// queued is one phase in the queue, with what the latest look wrote.
-type queued struct {
-	id, missionID  int64
-	mission, phase string
-	attempt        int
-	demand         capacity.Demand
-	turn, maxWait  time.Duration
-
-	since, bound, checkedAt *time.Time
-	code, note              string
-	position, shownPosition int
-	tries                   map[ledger.Wake]int
+	refused  []refusal // those whose record is written
+	waiting  int       // all that are refused
+	behind   []refusal // those behind the head window whose record is old
+	more     bool      // of those some are left to the next pass
 }
 
 type admission struct {
@@ -118,21 +121,6 @@ type refusal struct {
 	since, bound time.Time
 	asked        bool
 }
-
-const enqueueSQL = `
-UPDATE mission_phases SET queued_at = COALESCE(queued_at, clock_timestamp())
-WHERE id = ANY($1) AND status = 'pending' AND queued_at IS NULL`
-
-const queueSQL = `
-SELECT p.id, p.mission_id, m.name, p.name, p.attempt, p.demand,
-       extract(epoch FROM p.turn)::float8, extract(epoch FROM p.max_wait)::float8,
-       w.since, w.bound, w.checked_at, COALESCE(w.code, ''), COALESCE(p.capacity_note, ''),
-       COALESCE(w.position, 0), w.tries
-FROM mission_phases p JOIN missions m ON m.id = p.mission_id
-LEFT JOIN capacity_waits w ON w.phase_id = p.id
-WHERE p.backend = $1 AND p.status = 'pending' AND p.queued_at IS NOT NULL
-  AND (w.bound IS NULL OR w.bound > now() OR p.id = ANY($2))
-ORDER BY m.priority DESC, p.queued_at, p.id`
 
 // settledSQL reads the phases that asked and are not in the queue, because
 // they have a node already or have ended.
@@ -152,31 +140,22 @@ func (p *pass) load(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	p.outcomes = make(map[int64]ledger.Outcome, len(ids))
+	p.read = map[int64]*known{}
 
 	b := &pgx.Batch{}
 	b.Queue("SELECT pg_advisory_xact_lock(hashtextextended('tidewait.placer.' || $1, 0))", p.pool)
 	b.Queue(enqueueSQL, ids)
 	p.store.queueFleet(b, p.pool, &p.now, func(nodes []capacity.Node) { p.fleet = nodes })
-	b.Queue(queueSQL, p.pool, expiring).Query(p.scanQueue)
-	b.Queue(settledSQL, ids).Query(p.scanSettled)
-	return exec(ctx, tx, b)
-}
-
-func (p *pass) scanQueue(rows pgx.Rows) error {
-	defer rows.Close()
-	for rows.Next() {
-		var (
-			q             queued
-			turn, maxWait float64
-		)
-		if err := rows.Scan(&q.id, &q.missionID, &q.mission, &q.phase, &q.attempt, &q.demand, &turn, &maxWait,
-			&q.since, &q.bound, &q.checkedAt, &q.code, &q.note, &q.shownPosition, &q.tries); err != nil {
-			return err
-		}
-		q.turn, q.maxWait = seconds(turn), seconds(maxWait)
-		p.queue = append(p.queue, q)
+	b.Queue(queueSQL, p.pool, expiring, p.store.rules.HeadWindow).Query(p.scanQueue)
+	if unknown := p.unknown(); len(unknown) > 0 {
+		b.Queue(knownSQL, unknown).Query(p.scanKnown)
 	}
-	return rows.Err()
+	b.Queue(holdsSQL, p.pool, holdLasts.Seconds()).Query(p.scanHolds)
+	b.Queue(settledSQL, ids).Query(p.scanSettled)
+	if err := exec(ctx, tx, b); err != nil {
+		return err
+	}
+	return p.completeQueue(ctx, tx)
 }
 
 func (p *pass) scanSettled(rows pgx.Rows) error {
@@ -203,12 +182,12 @@ func (p *pass) scanSettled(rows pgx.Rows) error {
 
 func (p *pass) decide() {
 	items := make([]capacity.Waiting, len(p.queue))
-	p.names = make(map[string]string, len(p.queue))
 	for i, q := range p.queue {
-		items[i] = capacity.Waiting{ID: q.id, Demand: q.demand}
-		p.names[fmt.Sprintf("#%d", q.id)] = q.mission + "/" + q.phase
+		items[i] = capacity.Waiting{ID: q.id, Demand: q.demand, Longest: q.longest()}
 	}
-	for i, v := range capacity.Pass(p.fleet, items) {
+	verdicts := capacity.Pass(p.fleet, items, p.others()...)
+	p.learnNames(verdicts)
+	for i, v := range verdicts {
 		q := p.queue[i]
 		l, asked := p.looks[q.id]
 		// A workflow that was reset may ask for an attempt that is over: it is
@@ -226,6 +205,7 @@ func (p *pass) decide() {
 			p.refuse(q, v, asked)
 		}
 	}
+	p.more = p.catchUp()
 }
 
 func (p *pass) admit(q queued, pl capacity.Placement, asked bool) {
@@ -238,40 +218,63 @@ func (p *pass) admit(q queued, pl capacity.Placement, asked bool) {
 
 func (p *pass) refuse(q queued, v capacity.Verdict, asked bool) {
 	r := refusal{queued: q, CapacityRefusal: *v.Capacity, asked: asked, since: p.now, bound: p.now.Add(q.maxWait)}
-	if q.since != nil {
-		r.since, r.bound = *q.since, *q.bound
+	if !q.since.IsZero() {
+		r.since, r.bound = q.since, q.bound
 	}
 	r.position = v.Position
-	r.Sentence = number.ReplaceAllStringFunc(r.Sentence, p.name)
-	r.Nodes = slices.Clone(r.Nodes) // equal demands share them
-	for i := range r.Nodes {
-		r.Nodes[i].Why = number.ReplaceAllStringFunc(r.Nodes[i].Why, p.name)
+	if v.Start != nil {
+		r.starts = &ledger.Starts{By: p.now.Add(v.Start.In).UTC(), On: v.Start.NodeID, Held: v.Start.Held}
 	}
-	p.refused = append(p.refused, r)
-	if asked && p.looks[q.id].Expire && !p.now.Before(r.bound) {
-		p.outcomes[q.id] = ledger.Outcome{Ended: &ledger.Ended{
-			Status: "failed", FailureCode: "wait_exceeded",
-			Failure: fmt.Sprintf("waited %s for capacity, the longest allowed; at last: %s", q.maxWait, r.Sentence),
-		}}
+	if v.Hold != nil {
+		p.keeps = v.Hold
+	}
+	p.waiting++
+	switch {
+	case !asked && !p.due(r):
+		return
+	case !asked && !r.checkedAt.IsZero() && r.position > p.store.rules.HeadWindow:
+		p.behind = append(p.behind, r)
 		return
 	}
+	p.note(r)
 	if asked {
-		p.outcomes[q.id] = ledger.Outcome{Waiting: &ledger.Waiting{
-			Code: r.Code, Sentence: r.Sentence, Since: r.since.UTC(), Bound: r.bound.UTC(), Left: r.bound.Sub(p.now),
-			CheckedAt: p.now.UTC(), Position: r.position, Counts: r.Counts,
-		}}
+		p.outcomes[q.id] = p.outcome(r, p.looks[q.id].Expire)
 	}
 }
 
-// number is how the pure model names a phase in a sentence.
-var number = regexp.MustCompile(`#\d+`)
+// note keeps a refusal to be written, in the names that people know.
+func (p *pass) note(r refusal) {
+	r.Sentence = p.names.in(r.Sentence)
+	p.refused = append(p.refused, r)
+}
 
-// name returns the name a person knows a phase by.
-func (p *pass) name(number string) string {
-	if name, ok := p.names[number]; ok {
-		return name
+// outcome answers a phase that asked and goes on waiting, unless this was its
+// last look.
+func (p *pass) outcome(r refusal, expire bool) ledger.Outcome {
+	sentence := p.names.in(r.Sentence)
+	if expire && !p.now.Before(r.bound) {
+		return ledger.Outcome{Ended: &ledger.Ended{
+			Status: "failed", FailureCode: "wait_exceeded",
+			Failure: fmt.Sprintf("waited %s for capacity, the longest allowed; at last: %s", r.maxWait, sentence),
+		}}
 	}
-	return number
+	return ledger.Outcome{Waiting: &ledger.Waiting{
+		Code: r.Code, Sentence: sentence, Since: r.since.UTC(), Bound: r.bound.UTC(), Left: r.bound.Sub(p.now),
+		CheckedAt: p.now.UTC(), Position: r.position, Counts: r.Counts, Starts: r.starts,
+	}}
+}
+
+// catchUp notes the oldest of the records behind the head window, as many as one
+// pass writes. It reports whether some are left.
+func (p *pass) catchUp() (left bool) {
+	if left = len(p.behind) > mostBehind; left {
+		slices.SortFunc(p.behind, func(a, b refusal) int { return a.checkedAt.Compare(b.checkedAt) })
+		p.behind = p.behind[:mostBehind]
+	}
+	for _, r := range p.behind {
+		p.note(r)
+	}
+	return left
 }
 
 // RunID returns the id of the attempt-th run of a phase: short, since it
@@ -282,6 +285,7 @@ func (p *pass) write(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
 	p.queueAdmissions(b)
 	p.queueRefusals(b)
+	p.queueHold(b)
 	return exec(ctx, tx, b)
 }
 
@@ -402,12 +406,19 @@ FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS v (id, since, note)
 WHERE p.id = v.id AND p.status = 'pending'`
 
 	waitSQL = `
-INSERT INTO capacity_waits (phase_id, pool, since, bound, code, position, refusal, checked_at, tries, attempts)
-SELECT v.id, $1, v.since, v.bound, v.code, v.position, v.refusal, $2, v.tries, v.attempts
-FROM unnest($3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::integer[], $8::jsonb[], $9::jsonb[], $10::bigint[])
-    AS v (id, since, bound, code, position, refusal, tries, attempts)
+INSERT INTO capacity_waits AS w (phase_id, pool, since, bound, code, position, refusal, checked_at, tries, attempts,
+    starts_by, starts_on, starts_held)
+SELECT v.id, $1, v.since, v.bound, v.code, v.position, v.refusal, $2,
+    CASE WHEN v.wake = '' THEN '{}' ELSE jsonb_build_object(v.wake, 1) END, (v.wake <> '')::integer, v.starts_by, v.starts_on, v.starts_held
+FROM unnest($3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::integer[], $8::jsonb[], $9::text[],
+        $10::timestamptz[], $11::text[], $12::boolean[])
+    AS v (id, since, bound, code, position, refusal, wake, starts_by, starts_on, starts_held)
 ON CONFLICT (phase_id) DO UPDATE SET code = EXCLUDED.code, position = EXCLUDED.position,
-    refusal = EXCLUDED.refusal, checked_at = EXCLUDED.checked_at, tries = EXCLUDED.tries, attempts = EXCLUDED.attempts`
+    refusal = EXCLUDED.refusal, checked_at = EXCLUDED.checked_at,
+    tries = CASE WHEN EXCLUDED.attempts = 0 THEN w.tries ELSE w.tries || (
+        SELECT jsonb_object_agg(wake, COALESCE((w.tries ->> wake)::bigint, 0) + 1) FROM jsonb_object_keys(EXCLUDED.tries) AS wake) END,
+    attempts = w.attempts + EXCLUDED.attempts,
+    starts_by = EXCLUDED.starts_by, starts_on = EXCLUDED.starts_on, starts_held = EXCLUDED.starts_held`
 )
 
 func (p *pass) queueRefusals(b *pgx.Batch) {
@@ -418,25 +429,45 @@ func (p *pass) queueRefusals(b *pgx.Batch) {
 			continue
 		}
 		if r.asked || p.stale(r) {
-			c.add(r, p.wakeOf(r.id))
+			c.add(r, p.triedBy(r), p.detailsOf(r))
 		}
 	}
 	if len(c.id) == 0 {
 		return
 	}
 	b.Queue(blockSQL, c.id, c.since, c.note)
-	b.Queue(waitSQL, p.pool, p.now, c.id, c.since, c.bound, c.code, c.position, c.refusal, c.tries, c.attempts)
+	b.Queue(waitSQL, p.pool, p.now, c.id, c.since, c.bound, c.code, c.position, c.refusal, c.wake,
+		c.startsBy, c.startsOn, c.startsHeld)
+}
+
+// due reports whether the record of a phase that did not ask may have to be
+// written, before its sentence is known.
+func (p *pass) due(r refusal) bool {
+	if r.checkedAt.IsZero() {
+		return true
+	}
+	age := p.now.Sub(r.checkedAt)
+	if r.position > p.store.rules.HeadWindow {
+		return age >= checkedBehind
+	}
+	return age >= rewordedEvery || r.code != string(r.Code)
 }
 
 // stale reports whether what the latest look wrote is no longer what this look
-// found, or is old.
+// found, or is old. The phase is due.
 func (p *pass) stale(r refusal) bool {
 	q := r.queued
-	if q.checkedAt == nil || q.code != string(r.Code) {
-		return true
+	return q.checkedAt.IsZero() || q.code != string(r.Code) || p.now.Sub(q.checkedAt) >= checkedEvery ||
+		q.note != r.Sentence || q.shownPosition != r.position || !sameMoment(q.shownStart, r.starts)
+}
+
+// sameMoment reports whether an expected start is what is shown, give or take
+// what clocks and rounding make of it.
+func sameMoment(shown time.Time, s *ledger.Starts) bool {
+	if shown.IsZero() || s == nil {
+		return shown.IsZero() && s == nil
 	}
-	age := p.now.Sub(*q.checkedAt)
-	return age >= checkedEvery || age >= rewordedEvery && (q.note != r.Sentence || q.shownPosition != r.position)
+	return shown.Sub(s.By).Abs() < time.Second
 }
 
 func (p *pass) wakeOf(id int64) ledger.Wake {
@@ -446,37 +477,65 @@ func (p *pass) wakeOf(id int64) ledger.Wake {
 	return p.wake
 }
 
+// triedBy is what this look counts as a try of; empty: of nothing. The retry of
+// one phase looks at all; only its own counts as its try.
+func (p *pass) triedBy(r refusal) ledger.Wake {
+	if wake := p.wakeOf(r.id); r.asked || wake == ledger.WakeEvent {
+		return wake
+	}
+	return ""
+}
+
+// detailsOf is a refusal as it is kept, in the names people know, and without its
+// sentence, which is the phase's note.
+func (p *pass) detailsOf(r refusal) json.RawMessage {
+	var shared *capacity.NodeReason
+	if len(r.Nodes) > 0 {
+		shared = &r.Nodes[0]
+	}
+	if details, ok := p.details[shared]; ok {
+		return details
+	}
+	kept := r.CapacityRefusal
+	kept.Sentence, kept.Nodes = "", slices.Clone(kept.Nodes)
+	for i := range kept.Nodes {
+		kept.Nodes[i].Why = p.names.in(kept.Nodes[i].Why)
+	}
+	details, err := json.Marshal(kept)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	p.details[shared] = details
+	return details
+}
+
 type refusalColumns struct {
-	id, attempts []int64
+	id           []int64
 	since, bound []time.Time
 	code, note   []string
 	position     []int
-	refusal      []capacity.CapacityRefusal
-	tries        []map[ledger.Wake]int
+	refusal      []json.RawMessage
+	wake         []string
+	startsBy     []*time.Time
+	startsOn     []string
+	startsHeld   []bool
 }
 
-func (c *refusalColumns) add(r refusal, wake ledger.Wake) {
-	tries := maps.Clone(r.tries)
-	if tries == nil {
-		tries = map[ledger.Wake]int{}
-	}
-	// The retry of one phase looks at all; only its own counts as its try.
-	if r.asked || wake == ledger.WakeEvent {
-		tries[wake]++
-	}
-	var attempts int64
-	for _, n := range tries {
-		attempts += int64(n)
-	}
-	c.id, c.attempts = append(c.id, r.id), append(c.attempts, attempts)
+func (c *refusalColumns) add(r refusal, wake ledger.Wake, details json.RawMessage) {
+	c.id = append(c.id, r.id)
 	c.since, c.bound = append(c.since, r.since), append(c.bound, r.bound)
 	c.code, c.note = append(c.code, string(r.Code)), append(c.note, r.Sentence)
 	c.position = append(c.position, r.position)
-	c.refusal, c.tries = append(c.refusal, r.CapacityRefusal), append(c.tries, tries)
+	c.refusal, c.wake = append(c.refusal, details), append(c.wake, string(wake))
+	by, on, held := (*time.Time)(nil), "", false
+	if s := r.starts; s != nil {
+		by, on, held = &s.By, s.On, s.Held
+	}
+	c.startsBy, c.startsOn, c.startsHeld = append(c.startsBy, by), append(c.startsOn, on), append(c.startsHeld, held)
 }
 
 func (p *pass) result() PassResult {
-	res := PassResult{Outcomes: p.outcomes, Admitted: len(p.admitted), Waiting: len(p.refused)}
+	res := PassResult{Outcomes: p.outcomes, Admitted: len(p.admitted), Waiting: p.waiting, More: p.more}
 	for _, a := range p.admitted {
 		if !a.asked {
 			res.Signals++

@@ -28,6 +28,8 @@ var (
 type Rules struct {
 	SuspectAfter time.Duration // silence after which a node gets no new work
 	LostAfter    time.Duration // silence after which a node counts as down
+	Ageing       time.Duration // of waiting is worth one step of priority; 0: priority counts for nothing
+	HeadWindow   int           // places in line whose record follows every change; further back it is a few seconds old
 }
 
 // Store is a pool of connections to one database.
@@ -36,6 +38,7 @@ type Store struct {
 	rules   Rules
 	started time.Time
 	fleets  fleets
+	queues  queues
 }
 
 // Open connects to the database at url with at most maxConns connections.

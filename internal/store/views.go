@@ -191,19 +191,27 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY h.id`, r.id, launch)
 	return err
 }
 
+// waitsSQL finds what is the same for all that wait in a pool once: who is in
+// front, and where a turn ends first.
 const waitsSQL = `
+WITH pools AS (
+    SELECT pool,
+           ARRAY(SELECT am.name || '/' || ap.name FROM capacity_waits a JOIN mission_phases ap ON ap.id = a.phase_id
+                 JOIN missions am ON am.id = ap.mission_id
+                 WHERE a.pool = w.pool AND a.position > 0 ORDER BY a.position LIMIT 5) AS front,
+           f.ends_by, f.node_id
+    FROM (SELECT DISTINCT pool FROM capacity_waits) w
+    LEFT JOIN LATERAL (
+        SELECT r.ends_by, r.node_id FROM reservations r JOIN node_backends b ON b.node_id = r.node_id AND b.backend = w.pool AND b.ok
+        WHERE r.released_at IS NULL ORDER BY r.ends_by LIMIT 1) f ON true
+)
 SELECT m.name, p.name, w.pool, w.code, COALESCE(p.capacity_note, ''), w.since, w.bound, w.checked_at, w.tries, w.attempts,
        w.position, w.refusal, p.demand,
        COALESCE(o.cpu_over, 0), COALESCE(o.memory_over, 0), COALESCE(o.disk_over, 0),
-       ARRAY(SELECT am.name || '/' || ap.name FROM capacity_waits a JOIN mission_phases ap ON ap.id = a.phase_id
-             JOIN missions am ON am.id = ap.mission_id
-             WHERE a.pool = w.pool AND a.position > 0 AND a.position < w.position ORDER BY a.position LIMIT 5),
-       f.ends_by, COALESCE(f.node_id, '')
+       l.front, l.ends_by, COALESCE(l.node_id, ''), w.starts_by, w.starts_on, w.starts_held
 FROM capacity_waits w JOIN mission_phases p ON p.id = w.phase_id JOIN missions m ON m.id = p.mission_id
+JOIN pools l ON l.pool = w.pool
 LEFT JOIN node_backends o ON o.node_id = w.refusal ->> 'bestNode' AND o.backend = w.pool
-LEFT JOIN LATERAL (
-    SELECT r.ends_by, r.node_id FROM reservations r JOIN node_backends b ON b.node_id = r.node_id AND b.backend = w.pool AND b.ok
-    WHERE r.released_at IS NULL ORDER BY r.ends_by LIMIT 1) f ON true
 WHERE ($1 = '' OR 'capacity' = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3)
 ORDER BY w.since, w.phase_id LIMIT $4`
 
@@ -307,14 +315,16 @@ func scanWait(row pgx.CollectableRow, retry time.Duration) (api.Wait, error) {
 		over    capacity.Resources
 	)
 	err := row.Scan(&w.Mission, &w.Phase, &w.Pool, &w.Code, &w.Reason, &w.Since, &bound, &checked, &tries, &w.Attempts,
-		&w.Position, &refusal, &demand, &over.CPUMilli, &over.MemoryMiB, &over.DiskMiB, &w.Ahead, &w.FreesAt, &w.FreesNode)
+		&w.Position, &refusal, &demand, &over.CPUMilli, &over.MemoryMiB, &over.DiskMiB, &w.Ahead, &w.FreesAt, &w.FreesNode, &w.StartsBy, &w.StartsOn, &w.StartsHeld)
 	if err != nil {
 		return w, err
 	}
 	bound, checked = bound.UTC(), checked.UTC()
 	next := checked.Add(retry)
 	w.WorkflowID = api.PhaseWorkflowID(w.Mission, w.Phase)
-	w.Since, w.Bound, w.CheckedAt, w.NextCheck, w.FreesAt = w.Since.UTC(), &bound, &checked, &next, utc(w.FreesAt)
+	w.Since, w.Bound, w.CheckedAt, w.NextCheck = w.Since.UTC(), &bound, &checked, &next
+	w.FreesAt, w.StartsBy = utc(w.FreesAt), utc(w.StartsBy)
+	w.Ahead = w.Ahead[:min(len(w.Ahead), max(w.Position-1, 0))]
 	need := demand.Resources.Add(over.Times(demand.Resources.Slots))
 	w.Need, w.ShortBy, w.BestNode = &need, &refusal.ShortBy, refusal.BestNode
 	w.Counts, w.Nodes = &refusal.Counts, refusal.Nodes
