@@ -37,6 +37,7 @@ type Workspace struct {
 // Phase is one solo step of a mission.
 type Phase struct {
 	Name      string            `json:"name"`
+	Hold      *Hold             `json:"hold,omitempty"` // nil: it asks for a node as soon as it is its turn
 	Resources Resources         `json:"resources"`
 	Requires  Requires          `json:"requires,omitzero"`
 	Image     string            `json:"image"` // "default"
@@ -44,6 +45,12 @@ type Phase struct {
 	Env       map[string]string `json:"env,omitempty"`
 	Collect   []string          `json:"collect,omitempty"` // slash-separated globs with **; empty: every change
 	Attempts  int               `json:"attempts"`          // 1 to 10; default 1
+}
+
+// Hold keeps a phase from asking for a node until somebody releases it.
+type Hold struct {
+	Reason  string        `json:"reason,omitempty"`  // what is to be looked at before, in one sentence
+	MaxWait time.Duration `json:"maxWait,omitempty"` // nanoseconds until it fails by itself; 0: it does not
 }
 
 // Resources is what one virtual machine of a phase gets.

@@ -1,6 +1,12 @@
 package mission
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
 
 // Parse reads one mission document, in YAML or JSON, fills in every default and
 // checks every rule that the document alone can break. Name is the file's name,
@@ -172,9 +178,49 @@ func (r *reader) phase(v value) Phase {
 			phase.Collect = r.collect(field)
 		case "attempts":
 			phase.Attempts = r.whole(field, 1, 10)
+		case "hold":
+			phase.Hold = r.hold(field)
 		}
 	}
 	return phase
+}
+
+// hold reads true or false, or what there is to say of a hold.
+func (r *reader) hold(v value) *Hold {
+	if v.Kind == yaml.ScalarNode && v.ShortTag() == "!!bool" {
+		if held, err := strconv.ParseBool(v.Value); err == nil {
+			if held {
+				return &Hold{}
+			}
+			return nil
+		}
+	}
+	if v.Kind != yaml.MappingNode {
+		r.refuse(v, "is not allowed", "write true, or for example {reason: look at the survey first, maxWait: 24h}")
+		return nil
+	}
+	hold := &Hold{}
+	for name, field := range r.object(v, holdShape) {
+		switch name {
+		case "reason":
+			hold.Reason = r.checked(field, checkReason, "write one short sentence, for example: look at the survey first")
+		case "maxWait":
+			hold.MaxWait = r.duration(field)
+		}
+	}
+	return hold
+}
+
+func checkReason(text string) string {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return "is empty"
+	case len(text) > 400:
+		return "is longer than 400 bytes"
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return "contains a control character"
+	}
+	return ""
 }
 
 func (r *reader) resources(v value, amounts Resources) Resources {

@@ -69,6 +69,7 @@ func genMission() *rapid.Generator[mission.Mission] {
 				Env:      genMap(rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_]{0,8}`), genText).Draw(t, "env"),
 				Collect:  genGlobs.Draw(t, "collect"),
 				Attempts: rapid.IntRange(1, 10).Draw(t, "attempts"),
+				Hold:     genHold.Draw(t, "hold"),
 			})
 		}
 		return m
@@ -84,6 +85,15 @@ var (
 	genText = rapid.Map(rapid.StringOf(rapid.RuneFrom([]rune("aZ09 \n\t'\"\\#:-{}[]&*!|>%@`,?~$=é漢😀\u0085\u2028"))),
 		func(s string) string { return "s" + s })
 	genDuration = rapid.Map(rapid.SampledFrom([]int64{0, 10, 61, 3600, 360000}), func(s int64) time.Duration { return time.Duration(s) * time.Second })
+	genHold     = rapid.Custom(func(t *rapid.T) *mission.Hold {
+		if !rapid.Bool().Draw(t, "held") {
+			return nil
+		}
+		return &mission.Hold{
+			Reason:  rapid.SampledFrom([]string{"", "look at the survey first", "ask 漢"}).Draw(t, "reason"),
+			MaxWait: genDuration.Draw(t, "max wait"),
+		}
+	})
 	genGlobs    = rapid.Custom(func(t *rapid.T) []string {
 		var globs []string
 		for range rapid.IntRange(0, 3).Draw(t, "globs") {
@@ -161,7 +171,24 @@ func writtenPhase(p mission.Phase) map[string]any {
 	if p.Attempts != 1 {
 		phase["attempts"] = p.Attempts
 	}
+	if p.Hold != nil {
+		phase["hold"] = writtenHold(*p.Hold)
+	}
 	return phase
+}
+
+func writtenHold(h mission.Hold) any {
+	hold := map[string]any{}
+	if h.Reason != "" {
+		hold["reason"] = h.Reason
+	}
+	if h.MaxWait != 0 {
+		hold["maxWait"] = h.MaxWait.String()
+	}
+	if len(hold) == 0 {
+		return true
+	}
+	return hold
 }
 
 func unlessEmpty(into map[string]any, key string, m map[string]string) {

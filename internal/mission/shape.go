@@ -64,9 +64,13 @@ var (
 		{name: "env"},
 		{name: "collect"},
 		{name: "attempts"},
+		{name: "hold"},
 		{name: "agents", refused: "composed phases are not supported by this version; write one phase with run for each step"},
-		{name: "hold", refused: "held phases are not supported by this version; remove the key"},
 		{name: "secrets", refused: "secrets are not supported by this version; remove the key"},
+	}
+	holdShape = shape{
+		{name: "reason"},
+		{name: "maxWait"},
 	}
 	resourcesShape = shape{
 		{name: "cpus"},
