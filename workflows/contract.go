@@ -6,6 +6,7 @@ package workflows
 import (
 	"time"
 
+	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
 	"tidewait/internal/scaler"
@@ -15,9 +16,10 @@ import (
 // Fleet is the part of the configuration that workflows need. It is read once,
 // when a mission is launched, and travels in inputs.
 type Fleet struct {
-	RetryInterval time.Duration `json:"retryInterval"` // nanoseconds, between tries of a phase that waits
-	NodePickup    time.Duration `json:"nodePickup"`    // nanoseconds in which a live agent picks a run up
-	StepAllowance time.Duration `json:"stepAllowance"` // nanoseconds for a run's steps beside its turn
+	RetryInterval  time.Duration `json:"retryInterval"`  // nanoseconds, between tries of a phase that waits
+	NodePickup     time.Duration `json:"nodePickup"`     // nanoseconds in which a live agent picks a run up
+	StepAllowance  time.Duration `json:"stepAllowance"`  // nanoseconds for a run's steps beside its turn
+	AttemptBackoff time.Duration `json:"attemptBackoff"` // nanoseconds between the first two attempts of a phase
 }
 
 // MissionInput is empty: what to run arrives with the launch update.
@@ -25,9 +27,10 @@ type MissionInput struct{}
 
 // LaunchInput asks the engine to record and launch a mission.
 type LaunchInput struct {
-	Document []byte `json:"document"`
-	Actor    string `json:"actor"`
-	RunID    string `json:"runId"` // of the mission's workflow
+	Document []byte     `json:"document"`
+	Actor    string     `json:"actor"`
+	RunID    string     `json:"runId"` // of the mission's workflow
+	Rerun    *api.Rerun `json:"rerun,omitempty"`
 }
 
 // LaunchResult is a launch, or why there is none.
@@ -49,11 +52,12 @@ type LaunchedMission struct {
 
 // PhaseCommand is what one phase runs.
 type PhaseCommand struct {
-	Name     string     `json:"name"`
-	Command  vm.Command `json:"command"`
-	Collect  []string   `json:"collect,omitempty"`
-	Machine  vm.Spec    `json:"machine"` // without its run id
-	Attempts int        `json:"attempts"`
+	Name     string       `json:"name"`
+	Command  vm.Command   `json:"command"`
+	Collect  []string     `json:"collect,omitempty"`
+	Machine  vm.Spec      `json:"machine"` // without its run id
+	Attempts int          `json:"attempts"`
+	Hold     *ledger.Hold `json:"hold,omitempty"`
 }
 
 // Object is a blob in the object store.
@@ -71,6 +75,7 @@ type OpenCheckoutInput struct {
 	Head    string `json:"head"`          // the commit to start from, of a local workspace
 	URL     string `json:"url,omitempty"` // of a remote workspace
 	Ref     string `json:"ref,omitempty"`
+	Commit  string `json:"commit,omitempty"` // of an earlier launch, that a rerun starts from
 }
 
 // Checkout is a launch's branch and the files its next phase starts from.
@@ -117,7 +122,6 @@ type PhaseInput struct {
 // PhaseProgress is what a phase remembers across continue-as-new.
 type PhaseProgress struct {
 	Attempt int             `json:"attempt"` // of placement, from 1
-	Failed  int             `json:"failed"`  // attempts that the command failed
 	Lost    int             `json:"lost"`    // runs lost with their node
 	Waiting *ledger.Waiting `json:"waiting,omitempty"`
 }
@@ -135,7 +139,9 @@ type PlaceInput struct {
 	Wake    ledger.Wake `json:"wake"` // of the first try; later ones are the timer's
 	// Retrying makes a refusal an error that the server retries, unless its
 	// code is no longer LastCode.
-	Retrying bool          `json:"retrying,omitempty"`
+	Retrying bool `json:"retrying,omitempty"`
+	// Gate is what is new before the queue; nil: nothing.
+	Gate     *ledger.Gate  `json:"gate,omitempty"`
 	LastCode capacity.Code `json:"lastCode,omitempty"`
 }
 
@@ -160,6 +166,12 @@ type RetryPhaseInput struct {
 	Run     ledger.RunEnd `json:"run"`
 }
 
+// RecordActsInput is what people did to a phase.
+type RecordActsInput struct {
+	PhaseID int64        `json:"phaseId"`
+	Acts    []ledger.Act `json:"acts"`
+}
+
 // JudgeRunInput asks what became of a run whose activity was lost.
 type JudgeRunInput struct {
 	RunID string `json:"runId"`
@@ -182,6 +194,14 @@ type ExecuteRunInput struct {
 	Node    string        `json:"node"`
 }
 
+// StopRunInput tells a node's agent to end a run because a person asked for it:
+// TERM, grace, the end of its machine.
+type StopRunInput struct {
+	RunID  string `json:"runId"`
+	Reason string `json:"reason"`
+	Keep   bool   `json:"keep,omitempty"` // collect what is there, if the command ends within its grace
+}
+
 // ExecuteRunResult is how a run ended on its node. Its machine is gone.
 type ExecuteRunResult struct {
 	Info vm.Info `json:"info"`
@@ -195,6 +215,8 @@ type ExecuteRunResult struct {
 	// Results are set when the command succeeded.
 	Results Object   `json:"results,omitzero"`
 	Deleted []string `json:"deleted,omitempty"`
+	// Partial says that the run was stopped, and the results are what it had made.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // CommitResultsInput asks a gateway to make a run's results a commit.
@@ -209,6 +231,9 @@ type CommitResultsInput struct {
 	Results Object   `json:"results"`
 	Deleted []string `json:"deleted,omitempty"`
 	Last    bool     `json:"last,omitempty"` // the files at the commit are not asked for
+	// Partial says why the run was ended early. Its results are committed to a
+	// branch of their own then.
+	Partial string `json:"partial,omitempty"`
 }
 
 // LatticeInput starts the workflow that keeps a lattice observed, and each

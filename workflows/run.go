@@ -28,17 +28,13 @@ func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
 	}
 	res, err := p.run(placed)
 	if p.cancel.requested() {
-		return p.cancelled(), nil
+		return p.stopped(placed, res), nil
 	}
 	if err != nil || res.Lost {
 		return p.lose(placed, res, err)
 	}
 	if failure := verdict(p.in.Command, res); failure != nil {
-		p.progress.Failed++
-		if p.progress.Failed < p.in.Command.Attempts {
-			return nil, p.retry(placed, failure.run)
-		}
-		return failure, nil
+		return p.tryAgain(placed, failure)
 	}
 	return p.commit(placed, res)
 }
@@ -52,9 +48,78 @@ func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, error) {
 		Turn: placed.Turn, Node: placed.NodeID,
 	}
 	summary := fmt.Sprintf("run %s on %s: create, inject, run, collect, destroy", placed.RunID, placed.NodeID)
+	apart, _ := workflow.NewDisconnectedContext(p.ctx)
+	ctx, giveUp := workflow.WithCancel(apart)
+	defer giveUp()
+	run := workflow.ExecuteActivity(withNode(ctx, placed.NodeID, summary, p.in.Fleet, placed.Turn), ActivityExecuteRun, in)
+	sel := workflow.NewSelector(ctx)
+	sel.AddFuture(run, func(workflow.Future) {})
+	sel.AddReceive(p.work.Done(), func(workflow.ReceiveChannel, bool) {
+		if p.stop(apart, placed) != nil {
+			giveUp()
+		}
+	})
+	sel.Select(ctx)
 	var res ExecuteRunResult
-	err := workflow.ExecuteActivity(withNode(p.work, placed.NodeID, summary, p.in.Fleet, placed.Turn), ActivityExecuteRun, in).Get(p.ctx, &res)
+	err := run.Get(apart, &res)
 	return res, err
+}
+
+// stop tells the node at once that its run is to end, and whether what it has
+// made is wanted. A node that does not take that is told by the cancellation of
+// its activity.
+func (p *phase) stop(ctx workflow.Context, placed ledger.Placed) error {
+	in := StopRunInput{RunID: placed.RunID, Reason: p.cancel.sentence(cancelledNatively), Keep: p.cancel.keep()}
+	return workflow.ExecuteActivity(withStop(ctx, placed.NodeID, "stop run "+placed.RunID), ActivityStopRun, in).Get(ctx, nil)
+}
+
+// stopped is the end of a phase whose run was ended early, with what it had made
+// when somebody asked for that and there is something.
+func (p *phase) stopped(placed ledger.Placed, res ExecuteRunResult) *phaseEnd {
+	end := p.cancelled()
+	end.run.Info, end.run.Exit = res.Info, res.Exit
+	if !p.cancel.keep() {
+		return end
+	}
+	if !res.Partial {
+		end.Failure += "; nothing that it had made could be kept"
+		if res.Failure != "" {
+			end.Failure += ": " + res.Failure
+		}
+		return end
+	}
+	ctx, stop := workflow.NewDisconnectedContext(p.ctx)
+	defer stop()
+	in := p.commitInput(placed, res)
+	in.Partial, in.Last = end.Failure, true
+	var c Checkout
+	err := workflow.ExecuteActivity(withPartial(ctx, p.in.Gateway, "keep what run "+placed.RunID+" had made"), ActivityCommitResults, in).Get(ctx, &c)
+	if err != nil {
+		end.Failure += "; what it had made was not committed: " + rootMessage(err)
+		return end
+	}
+	end.Partial = &ledger.Partial{Branch: c.Branch, Commit: c.Commit}
+	return end
+}
+
+// tryAgain lets the phase back off after a failed attempt, if it has another.
+func (p *phase) tryAgain(placed ledger.Placed, failure *phaseEnd) (*phaseEnd, error) {
+	if p.in.Command.Attempts <= 1 {
+		return failure, nil
+	}
+	in := ledger.BackOff{
+		PhaseID: p.in.PhaseID, Attempt: placed.Attempt, Attempts: p.in.Command.Attempts, First: p.in.Fleet.AttemptBackoff, Run: failure.run,
+	}
+	var out ledger.BackedOff
+	err := callEngine(p.work, "attempt failed: "+clip(failure.Failure), ActivityBackOff, in, &out)
+	if err != nil {
+		return nil, err
+	}
+	if out.Exhausted {
+		return failure, nil
+	}
+	p.progress.Attempt, p.gate = out.Attempt, p.ownGate()
+	return nil, p.waits.clear(p.ctx, "attempt failed: "+failure.Failure, AttrNode.ValueUnset())
 }
 
 // verdict returns the failure of a run whose command did not succeed.
@@ -66,6 +131,8 @@ func verdict(c PhaseCommand, res ExecuteRunResult) *phaseEnd {
 		code, sentence = codeInternal, "the node did not say how the command ended"
 	case res.Exit.Code == 0 && res.Exit.Signal == "":
 		return nil
+	case res.Exit.OOM:
+		code, sentence = codeOutOfMemory, exitSentence(c, *res.Exit)
 	default:
 		code, sentence = codeCommandFailed, exitSentence(c, *res.Exit)
 	}
@@ -154,10 +221,7 @@ func (p *phase) retry(placed ledger.Placed, run ledger.RunEnd) error {
 // for, in the open: the results are in its bucket and are not lost. A commit
 // that was made is the phase's success, also when a cancellation came meanwhile.
 func (p *phase) commit(placed ledger.Placed, res ExecuteRunResult) (*phaseEnd, error) {
-	in := CommitResultsInput{
-		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, RunID: placed.RunID, Node: placed.NodeID,
-		Parent: p.in.Checkout.Commit, TreeIn: p.in.Checkout.Tree, Results: res.Results, Deleted: res.Deleted, Last: p.in.Last,
-	}
+	in := p.commitInput(placed, res)
 	var c Checkout
 	err := onGateway(p.work, &p.waits, p.in.Gateway, "commit the results of run "+placed.RunID, ActivityCommitResults, in, &c)
 	if code, sentence, ok := refusedBy(err, "results_refused"); ok {
@@ -171,4 +235,11 @@ func (p *phase) commit(placed ledger.Placed, res ExecuteRunResult) (*phaseEnd, e
 		run:      ledger.RunEnd{Status: "succeeded", Info: res.Info, Exit: res.Exit},
 		checkout: c,
 	}, nil
+}
+
+func (p *phase) commitInput(placed ledger.Placed, res ExecuteRunResult) CommitResultsInput {
+	return CommitResultsInput{
+		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, RunID: placed.RunID, Node: placed.NodeID,
+		Parent: p.in.Checkout.Commit, TreeIn: p.in.Checkout.Tree, Results: res.Results, Deleted: res.Deleted, Last: p.in.Last,
+	}
 }

@@ -33,10 +33,11 @@ const (
 const codeObserverAbsent = "observer_absent"
 
 // recorded reports whether whoever found the wait has written it into the
-// database, and will end it there: the placer, or the observer of a lattice.
+// database, and will end it there: the placer and its gate, or the observer of a
+// lattice.
 func (w wait) recorded() bool {
 	switch w.kind {
-	case kindCapacity, ledger.KindLattice, ledger.KindBackoff, ledger.KindDependency:
+	case kindCapacity, ledger.KindHold, ledger.KindLattice, ledger.KindBackoff, ledger.KindDependency:
 		return true
 	}
 	return false

@@ -37,6 +37,7 @@ type Options struct {
 	Heartbeat    time.Duration
 	Lease        time.Duration // silence after which every machine is destroyed
 	StepTimeout  time.Duration
+	KillGrace    time.Duration // of the backends, between TERM and the end of a machine
 	ProbeTimeout time.Duration
 	Limits       vm.Limits
 	Backends     []vm.Backend

@@ -111,17 +111,17 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	e.step("create", nil)
 	machine, err := e.backend.Create(turn, e.in.Machine)
 	if err != nil {
-		return failed(res, vm.BootFailed, err)
+		return failed(res, vm.BootFailed, e.orTurn(turn, err))
 	}
 	res.Info = machine.Info()
 	e.step("inject", &res.Info)
 	if err := e.inject(turn, machine); err != nil {
-		return failed(res, vm.InjectFailed, err)
+		return failed(res, vm.InjectFailed, e.orTurn(turn, err))
 	}
 	e.step("run", &res.Info)
 	exit, err := machine.Run(turn, e.in.Command, e.logs.line)
 	if err != nil {
-		return failed(res, vm.MachineDied, e.orTurn(turn, err))
+		return e.interrupted(ctx, turn, machine, res, exit, err)
 	}
 	res.Exit = &exit
 	if exit.Code != 0 || exit.Signal != "" {
@@ -132,6 +132,26 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 		return failed(res, vm.CollectFailed, e.orTurn(turn, err))
 	}
 	return res
+}
+
+// interrupted is the result of a run whose command was not left to end by itself.
+// What it has made is collected when somebody wants it and the command ended in
+// time.
+func (e *execution) interrupted(ctx, turn context.Context, machine vm.VM, res workflows.ExecuteRunResult, exit vm.Exit, err error) workflows.ExecuteRunResult {
+	var s *stopped
+	if errors.As(context.Cause(ctx), &s) && errors.Is(err, vm.ErrEnded) {
+		res.Exit = &exit
+		err = s
+		if s.keep {
+			err = e.keep(ctx, s, machine, &res)
+		}
+		if err == nil {
+			err = s
+		}
+	} else if s != nil && s.keep {
+		err = fmt.Errorf("the command did not end within its grace of %s", e.agent.KillGrace)
+	}
+	return failed(res, vm.MachineDied, e.orTurn(turn, err))
 }
 
 // orTurn says that the turn is over when that is why a step ended.
@@ -151,8 +171,15 @@ func failed(res workflows.ExecuteRunResult, code vm.FailureCode, err error) work
 	return res
 }
 
+// limit gives a step its own deadline.
+func (e *execution) limit(ctx context.Context, doing string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, e.agent.StepTimeout, &vm.Failure{
+		Code: vm.StepTimeout, Message: fmt.Sprintf("%s took longer than %s", doing, e.agent.StepTimeout),
+	})
+}
+
 func (e *execution) inject(ctx context.Context, machine vm.VM) error {
-	ctx, cancel := context.WithTimeout(ctx, e.agent.StepTimeout)
+	ctx, cancel := e.limit(ctx, "putting the workspace into the machine")
 	defer cancel()
 	obj, err := e.agent.inputs.Get(ctx, e.in.Input.Name)
 	if err != nil {
@@ -172,7 +199,7 @@ func (e *execution) inject(ctx context.Context, machine vm.VM) error {
 // collect streams the changed files into the node's bucket. The object counts
 // only when its digest is the machine's.
 func (e *execution) collect(ctx context.Context, machine vm.VM, res *workflows.ExecuteRunResult) error {
-	ctx, cancel := context.WithTimeout(ctx, e.agent.StepTimeout)
+	ctx, cancel := e.limit(ctx, "collecting the results")
 	defer cancel()
 	r, w := io.Pipe()
 	stored := make(chan error, 1)
@@ -239,15 +266,22 @@ func (e *execution) step(name string, info *vm.Info) {
 	}
 }
 
+// codeCancelled is the failure code of a run that a person has ended.
+const codeCancelled = "cancelled"
+
 // explain turns the reason for which a run was ended, if it was, into its
 // result. A run that the agent gave up is lost, not failed: its phase is placed
 // again.
 func explain(res workflows.ExecuteRunResult, cause error) (workflows.ExecuteRunResult, error) {
+	var s *stopped
 	switch {
 	case res.FailureCode == "" || cause == nil:
 		return res, nil
 	case errors.Is(cause, errLeaseEnded), errors.Is(cause, errStopping), errors.Is(cause, errSuperseded):
 		return workflows.ExecuteRunResult{Info: res.Info, Lost: true, Failure: cause.Error()}, nil
+	case errors.As(cause, &s):
+		res.FailureCode = codeCancelled
+		return res, nil
 	case errors.Is(cause, errUnwanted):
 		res.FailureCode, res.Failure = "unwanted", cause.Error()
 		return res, nil

@@ -94,7 +94,7 @@ var (
 			MaxWait: genDuration.Draw(t, "max wait"),
 		}
 	})
-	genGlobs    = rapid.Custom(func(t *rapid.T) []string {
+	genGlobs = rapid.Custom(func(t *rapid.T) []string {
 		var globs []string
 		for range rapid.IntRange(0, 3).Draw(t, "globs") {
 			parts := rapid.SliceOfN(rapid.SampledFrom([]string{"**", "*", "out", "*.[ch]", "a?", "[^x]y"}), 1, 4).Draw(t, "parts")

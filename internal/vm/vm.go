@@ -6,6 +6,7 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -35,7 +36,10 @@ type VM interface {
 	// Inject unpacks a tar stream into the machine's empty workspace.
 	Inject(ctx context.Context, tar io.Reader) (Manifest, error)
 	// Run executes one command in the workspace and waits for its end. When ctx
-	// ends the command gets TERM, a grace period, then the machine is killed.
+	// ends the command gets TERM, a grace period, then the machine is killed. With
+	// a cause that matches [ErrKeep], a machine whose command ended within its
+	// grace is left alive: the error matches [ErrEnded], and the exit is the
+	// command's.
 	Run(ctx context.Context, c Command, logs LogSink) (Exit, error)
 	// Collect writes the files that changed since Inject as a tar stream.
 	// patterns are slash-separated globs with **; none means every change. Only
@@ -46,6 +50,14 @@ type VM interface {
 	// Info says what the machine is.
 	Info() Info
 }
+
+// ErrKeep is matched by the cause of a context that ends a Run and asks for what
+// the command has made by then.
+var ErrKeep = errors.New("what there is is to be kept")
+
+// ErrEnded is matched by the error of a Run that was ended early and whose
+// command ended within its grace.
+var ErrEnded = errors.New("the command was ended early")
 
 // Spec is the machine to create.
 type Spec struct {

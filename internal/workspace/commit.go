@@ -24,6 +24,7 @@ type CommitRequest struct {
 	SHA256  string    // of Tar, hex; empty: not checked
 	Deleted []string  // slash-separated paths; what is not there is not missed
 
+	Partial string // why the run was ended early; empty: it was not
 	Subject string // the commit's first line
 	Author  Person
 	When    time.Time // of author and committer, so that a repeated commit has the same id
@@ -94,7 +95,11 @@ func (r CommitRequest) check(limits Limits) error {
 }
 
 func (r CommitRequest) message() string {
-	return fmt.Sprintf("%s\n\nMission: %s\nPhase: %s\nRun: %s\nTree-In: %s\n", plain(r.Subject), r.Mission, r.Phase, r.Run, r.TreeIn)
+	text := fmt.Sprintf("%s\n\nMission: %s\nPhase: %s\nRun: %s\nTree-In: %s\n", plain(r.Subject), r.Mission, r.Phase, r.Run, r.TreeIn)
+	if r.Partial != "" {
+		text += "Partial: " + plain(r.Partial) + "\n"
+	}
+	return text
 }
 
 // committed returns the commit this run made earlier, or says who was faster.

@@ -139,7 +139,7 @@ const (
 
 // Exec runs a command and waits for its end. When ctx ends the command gets
 // TERM; when it has not ended after grace the session is closed. In both cases
-// the error is the cause of ctx.
+// the error matches the cause of ctx, and in the first also vm.ErrEnded.
 func (s *Session) Exec(ctx context.Context, e Exec, grace time.Duration, logs vm.LogSink) (vm.Exit, error) {
 	const doing = "running the command"
 	if ctx.Err() != nil {
@@ -174,8 +174,11 @@ func (s *Session) Exec(ctx context.Context, e Exec, grace time.Duration, logs vm
 			out.flush()
 			errs.flush()
 			var exit vm.Exit
-			if err := s.expect(KindExit, kind, payload, &exit); err != nil || ctx.Err() != nil {
+			if err := s.expect(KindExit, kind, payload, &exit); err != nil {
 				return exit, s.lost(ctx, doing, err)
+			}
+			if ctx.Err() != nil {
+				return exit, fmt.Errorf("%w: %w", vm.ErrEnded, context.Cause(ctx))
 			}
 			return exit, nil
 		}

@@ -79,6 +79,9 @@ func (g *Guest) Run(ctx context.Context, c vm.Command, logs vm.LogSink) (vm.Exit
 	if exit.Killed() && g.Cgroup.OOMKills() > before {
 		exit.OOM = true
 	}
+	if errors.Is(err, vm.ErrEnded) && errors.Is(err, vm.ErrKeep) {
+		return exit, err
+	}
 	if ctx.Err() != nil {
 		return exit, errors.Join(err, g.Kill(context.WithoutCancel(ctx)))
 	}
