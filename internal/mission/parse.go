@@ -160,7 +160,8 @@ func (r *reader) phases(v value) []Phase {
 
 func (r *reader) phase(v value) Phase {
 	phase := Phase{Image: "default", Attempts: 1, Resources: Resources{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 1024}}
-	for name, field := range r.object(v, phaseShape) {
+	fields := r.object(v, phaseShape)
+	for name, field := range fields {
 		switch name {
 		case "name":
 			phase.Name = r.name(field)
@@ -182,7 +183,7 @@ func (r *reader) phase(v value) Phase {
 			phase.Hold = r.hold(field)
 		}
 	}
-	return phase
+	return r.composed(phase, fields)
 }
 
 // hold reads true or false, or what there is to say of a hold.
@@ -259,17 +260,16 @@ func (r *reader) image(v value) string {
 }
 
 func (r *reader) run(v value) []string {
-	hint := `write the command as a list, for example [sh, -c, "make test"]`
-	items, ok := r.list(v, hint)
+	items, ok := r.list(v, runHint)
 	if ok && len(items) == 0 {
-		r.about(v, "the list", "is empty", hint)
+		r.about(v, "the list", "is empty", runHint)
 	}
 	var run []string
 	for i, item := range items {
 		text, ok := r.text(item)
 		switch {
 		case ok && i == 0 && text == "":
-			r.refuse(item, "is no command", hint)
+			r.refuse(item, "is no command", runHint)
 		case ok:
 			r.argument(item, text)
 		}

@@ -47,6 +47,18 @@ spec:
       hold: {reason: look at the survey first, maxWait: 24h}
       resources: {cpus: 1.25}
       run: [./review]
+    - name: talk
+      resources: {cpus: 0.5, memory: 256Mi}
+      env: {MODE: fast, ROOM: a}
+      collect: ["out/**"]
+      agents:
+        - {name: author, run: [./author], collect: []}
+        - name: critic
+          run: [./critic, -v]
+          replicas: 2
+          resources: {memory: 1Gi}
+          env: {ROOM: b}
+      until: [critic]
 `
 
 func TestParseFillsDefaultsIn(t *testing.T) {
@@ -98,6 +110,22 @@ func TestParseReadsEveryKey(t *testing.T) {
 					Image:     "default",
 					Run:       []string{"./review"},
 					Attempts:  1,
+				},
+				{
+					Name:  "talk",
+					Image: "default",
+					Agents: []mission.Agent{
+						{
+							Name: "author", Replicas: 1, Resources: mission.Resources{CPUMilli: 500, MemoryMiB: 256, DiskMiB: 1024},
+							Run: []string{"./author"}, Env: map[string]string{"MODE": "fast", "ROOM": "a"},
+						},
+						{
+							Name: "critic", Replicas: 2, Resources: mission.Resources{CPUMilli: 500, MemoryMiB: 1024, DiskMiB: 1024},
+							Run: []string{"./critic", "-v"}, Env: map[string]string{"MODE": "fast", "ROOM": "b"}, Collect: []string{"out/**"},
+						},
+					},
+					Until:    []string{"critic"},
+					Attempts: 1,
 				},
 			},
 		},
@@ -180,8 +208,8 @@ bad.yaml:20:17: spec.phases[0].attempts: 0 is not allowed; write a whole number 
 bad.yaml:21:7: spec.phases[1].name: "survey" is the name of two phases, first on line 12; give each phase its own name
 bad.yaml:22:20: spec.phases[1].run[1]: 30 is not text; write "30" with the quotes
 bad.yaml:24:13: spec.phases[2].hold: "later" is not allowed; write true, or for example {reason: look at the survey first, maxWait: 24h}
-bad.yaml:25:7: spec.phases[2].agents: "agents" cannot be used; composed phases are not supported by this version; write one phase with run for each step
-bad.yaml:26:7: spec.phases[3]: "nmae" is not a key here; did you mean name? the keys are name, resources, requires, image, run, env, collect, attempts, hold
+bad.yaml:25:15: spec.phases[2].agents: the list is empty; write one or more agents, or run for a phase of one machine
+bad.yaml:26:7: spec.phases[3]: "nmae" is not a key here; did you mean name? the keys are name, resources, requires, image, run, env, collect, attempts, hold, agents, until
 bad.yaml:26:7: spec.phases[3]: "name" is missing; write the phase's name, for example survey
 bad.yaml:26:7: spec.phases[3]: "run" is missing; write the command as a list, for example [sh, -c, "make test"]`)
 }
