@@ -29,7 +29,7 @@ func (e *Engine) Launch(ctx context.Context, in workflows.LaunchInput) (workflow
 		Name: m.Name, Document: m.Canonical(), Actor: in.Actor, Priority: e.priority(m), WorkflowRun: in.RunID, Rerun: rerun,
 	}
 	for _, p := range m.Spec.Phases {
-		draft.Phases = append(draft.Phases, store.DraftPhase{Name: p.Name, Demand: demand(m, p), Turn: turn, MaxWait: maxWait})
+		draft.Phases = append(draft.Phases, store.DraftPhase{Name: p.Name, Demand: demand(m, p), Agents: agents(p), Turn: turn, MaxWait: maxWait})
 	}
 	launched, refused, err := e.Store.Launch(ctx, draft)
 	if err != nil {
@@ -109,13 +109,28 @@ func (e *Engine) priority(m mission.Mission) int {
 	return e.Fleet.Priority
 }
 
+// demand is what a phase asks of a node: the sum of its machines. A composed phase
+// differs from a solo one in nothing but their number.
 func demand(m mission.Mission, p mission.Phase) capacity.Demand {
+	total := p.Total()
 	return capacity.Demand{
 		Backend: m.Spec.Backend, Arch: p.Requires.Arch, Labels: p.Requires.Labels,
 		Resources: capacity.Resources{
-			CPUMilli: p.Resources.CPUMilli, MemoryMiB: p.Resources.MemoryMiB, DiskMiB: p.Resources.DiskMiB, Slots: 1,
+			CPUMilli: total.CPUMilli, MemoryMiB: total.MemoryMiB, DiskMiB: total.DiskMiB, Slots: int64(len(p.Machines())),
 		},
 	}
+}
+
+// agents names the machines of a composed phase.
+func agents(p mission.Phase) []ledger.Agent {
+	if !p.Composed() {
+		return nil
+	}
+	var list []ledger.Agent
+	for _, m := range p.Machines() {
+		list = append(list, ledger.Agent{Name: m.Name, Designated: m.Designated})
+	}
+	return list
 }
 
 func launchedMission(m mission.Mission) workflows.LaunchedMission {
@@ -124,12 +139,27 @@ func launchedMission(m mission.Mission) workflows.LaunchedMission {
 		l.Git, l.Ref = m.Spec.Workspace.Git, m.Spec.Workspace.Ref
 	}
 	for _, p := range m.Spec.Phases {
-		l.Phases = append(l.Phases, workflows.PhaseCommand{
-			Name: p.Name, Command: vm.Command{Argv: p.Run, Env: p.Env}, Collect: p.Collect, Attempts: p.Attempts, Hold: hold(p),
-			Machine: vm.Spec{CPUMilli: p.Resources.CPUMilli, MemoryMiB: p.Resources.MemoryMiB, DiskMiB: p.Resources.DiskMiB},
-		})
+		l.Phases = append(l.Phases, command(p))
 	}
 	return l
+}
+
+func command(p mission.Phase) workflows.PhaseCommand {
+	c := workflows.PhaseCommand{Name: p.Name, Attempts: p.Attempts, Hold: hold(p)}
+	if !p.Composed() {
+		c.Command, c.Collect, c.Machine = vm.Command{Argv: p.Run, Env: p.Env}, p.Collect, machine(p.Resources)
+		return c
+	}
+	for _, m := range p.Machines() {
+		c.Agents = append(c.Agents, workflows.AgentCommand{
+			Name: m.Name, Designated: m.Designated, Command: vm.Command{Argv: m.Run, Env: m.Env}, Collect: m.Collect, Machine: machine(m.Resources),
+		})
+	}
+	return c
+}
+
+func machine(r mission.Resources) vm.Spec {
+	return vm.Spec{CPUMilli: r.CPUMilli, MemoryMiB: r.MemoryMiB, DiskMiB: r.DiskMiB}
 }
 
 func hold(p mission.Phase) *ledger.Hold {

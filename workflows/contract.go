@@ -50,14 +50,25 @@ type LaunchedMission struct {
 	Phases []PhaseCommand `json:"phases"`
 }
 
-// PhaseCommand is what one phase runs.
+// PhaseCommand is what one phase runs. Of a composed phase, Command, Collect and
+// Machine are empty.
 type PhaseCommand struct {
-	Name     string       `json:"name"`
-	Command  vm.Command   `json:"command"`
-	Collect  []string     `json:"collect,omitempty"`
-	Machine  vm.Spec      `json:"machine"` // without its run id
-	Attempts int          `json:"attempts"`
-	Hold     *ledger.Hold `json:"hold,omitempty"`
+	Name     string         `json:"name"`
+	Command  vm.Command     `json:"command"`
+	Collect  []string       `json:"collect,omitempty"`
+	Machine  vm.Spec        `json:"machine"` // without its run id
+	Agents   []AgentCommand `json:"agents,omitempty"`
+	Attempts int            `json:"attempts"`
+	Hold     *ledger.Hold   `json:"hold,omitempty"`
+}
+
+// AgentCommand is what one machine of a composed phase runs.
+type AgentCommand struct {
+	Name       string     `json:"name"`
+	Designated bool       `json:"designated,omitempty"` // the phase succeeds only when its command does
+	Command    vm.Command `json:"command"`
+	Collect    []string   `json:"collect,omitempty"`
+	Machine    vm.Spec    `json:"machine"` // without its run id, but for a node's agent
 }
 
 // Object is a blob in the object store.
@@ -186,12 +197,14 @@ type ExecuteRunInput struct {
 	Launch  int           `json:"launch"`
 	Phase   string        `json:"phase"`
 	Backend string        `json:"backend"`
-	Machine vm.Spec       `json:"machine"` // with its run id
+	Machine vm.Spec       `json:"machine"` // with its run id; of a composed phase with nothing else
 	Command vm.Command    `json:"command"`
 	Collect []string      `json:"collect,omitempty"`
-	Input   Object        `json:"input"`
-	Turn    time.Duration `json:"turn"` // nanoseconds
+	Input   Object        `json:"input"` // the same for all machines
+	Turn    time.Duration `json:"turn"`  // nanoseconds
 	Node    string        `json:"node"`
+	// Agents are the machines of a composed phase, each with its own run id.
+	Agents []AgentCommand `json:"agents,omitempty"`
 }
 
 // StopRunInput tells a node's agent to end a run because a person asked for it:
@@ -217,6 +230,24 @@ type ExecuteRunResult struct {
 	Deleted []string `json:"deleted,omitempty"`
 	// Partial says that the run was stopped, and the results are what it had made.
 	Partial bool `json:"partial,omitempty"`
+	// Agents are the machines of a composed phase, each with its own end and
+	// results. Failed is the one whose end failed the run.
+	Agents []AgentResult `json:"agents,omitempty"`
+	Failed string        `json:"failed,omitempty"`
+}
+
+// AgentResult is how one machine of a composed phase ended.
+type AgentResult struct {
+	Name    string   `json:"name"`
+	Info    vm.Info  `json:"info,omitzero"`
+	Exit    *vm.Exit `json:"exit,omitempty"`    // of its command, when it ran to an end
+	Stopped bool     `json:"stopped,omitempty"` // it was ended with the phase, not by itself
+	// FailureCode and Failure are set when a step of it failed.
+	FailureCode string `json:"failureCode,omitempty"`
+	Failure     string `json:"failure,omitempty"`
+	// Results are what it has changed, when that was collected.
+	Results *Object  `json:"results,omitempty"`
+	Deleted []string `json:"deleted,omitempty"`
 }
 
 // CommitResultsInput asks a gateway to make a run's results a commit.
@@ -231,9 +262,19 @@ type CommitResultsInput struct {
 	Results Object   `json:"results"`
 	Deleted []string `json:"deleted,omitempty"`
 	Last    bool     `json:"last,omitempty"` // the files at the commit are not asked for
+	// Parts are the results of the machines of a composed phase, which are to be
+	// merged. Results and Deleted are empty then.
+	Parts []ResultsPart `json:"parts,omitempty"`
 	// Partial says why the run was ended early. Its results are committed to a
 	// branch of their own then.
 	Partial string `json:"partial,omitempty"`
+}
+
+// ResultsPart is what one machine of a composed phase has changed.
+type ResultsPart struct {
+	Agent   string   `json:"agent"`
+	Results Object   `json:"results"`
+	Deleted []string `json:"deleted,omitempty"`
 }
 
 // LatticeInput starts the workflow that keeps a lattice observed, and each

@@ -3,7 +3,6 @@ package workflows
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -309,12 +308,16 @@ func phaseFailure(name string, err error) *missionEnd {
 }
 
 func phaseSummary(mission string, ordinal int, c PhaseCommand) string {
-	return clip(fmt.Sprintf("%s · phase %d %s · %s CPU / %d MiB", mission, ordinal, c.Name, cpus(c.Machine.CPUMilli), c.Machine.MemoryMiB))
+	machines, sum := "", c.total()
+	if n := len(c.Agents); n > 0 {
+		machines = fmt.Sprintf("%d machines · ", n)
+	}
+	return clip(fmt.Sprintf("%s · phase %d %s · %s%s CPU / %d MiB", mission, ordinal, c.Name, machines, cpus(sum.CPUMilli), sum.MemoryMiB))
 }
 
 func phaseDetails(mission string, c PhaseCommand) string {
-	return fmt.Sprintf("- **command:** `%s`\n- **look now:** signal `nudge`, or `tidewait phase nudge %[2]s %[3]s`\n"+
-		"- **end it:** signal `cancel`, or `tidewait phase cancel %[2]s %[3]s`\n", clip(strings.Join(c.Command.Argv, " ")), mission, c.Name)
+	return c.commands() + fmt.Sprintf("- **look now:** signal `nudge`, or `tidewait phase nudge %[1]s %[2]s`\n"+
+		"- **end it:** signal `cancel`, or `tidewait phase cancel %[1]s %[2]s`\n", mission, c.Name)
 }
 
 func cpus(milli int64) string {

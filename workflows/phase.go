@@ -170,9 +170,9 @@ func (p *phase) finish(end *phaseEnd) error {
 
 func (e *phaseEnd) markdown() string {
 	if e.Status == "succeeded" {
-		return fmt.Sprintf("succeeded; commit `%s`", e.Commit)
+		return fmt.Sprintf("succeeded; commit `%s`", e.Commit) + agentsMarkdown(e.run.Agents)
 	}
-	return fmt.Sprintf("%s (`%s`): %s", e.Status, e.FailureCode, e.Failure)
+	return fmt.Sprintf("%s (`%s`): %s", e.Status, e.FailureCode, e.Failure) + agentsMarkdown(e.run.Agents)
 }
 
 // checkoutIn returns the checkout after a success. Of a phase that had succeeded

@@ -22,7 +22,7 @@ const (
 // execute runs the phase on its node and commits what it left. It returns no end
 // when the phase is back in the queue.
 func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
-	now := fmt.Sprintf("running on node **%s** as run `%s`", placed.NodeID, placed.RunID)
+	now := fmt.Sprintf("running on node **%s** as run `%s`", placed.NodeID, placed.RunID) + p.in.Command.running()
 	if err := p.waits.clear(p.ctx, now, AttrNode.ValueSet(placed.NodeID)); err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, error) {
 	in := ExecuteRunInput{
 		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, Backend: p.in.Pool, Machine: machine,
 		Command: p.in.Command.Command, Collect: p.in.Command.Collect, Input: p.in.Checkout.Input,
-		Turn: placed.Turn, Node: placed.NodeID,
+		Turn: placed.Turn, Node: placed.NodeID, Agents: p.in.Command.agentsOf(placed.RunID),
 	}
 	summary := fmt.Sprintf("run %s on %s: create, inject, run, collect, destroy", placed.RunID, placed.NodeID)
 	apart, _ := workflow.NewDisconnectedContext(p.ctx)
@@ -77,7 +77,7 @@ func (p *phase) stop(ctx workflow.Context, placed ledger.Placed) error {
 // when somebody asked for that and there is something.
 func (p *phase) stopped(placed ledger.Placed, res ExecuteRunResult) *phaseEnd {
 	end := p.cancelled()
-	end.run.Info, end.run.Exit = res.Info, res.Exit
+	end.run.Info, end.run.Exit, end.run.Agents = res.Info, res.Exit, agentEnds(res)
 	if !p.cancel.keep() {
 		return end
 	}
@@ -99,6 +99,7 @@ func (p *phase) stopped(placed ledger.Placed, res ExecuteRunResult) *phaseEnd {
 		return end
 	}
 	end.Partial = &ledger.Partial{Branch: c.Branch, Commit: c.Commit}
+	end.Failure += notKept(res)
 	return end
 }
 
@@ -127,27 +128,36 @@ func verdict(c PhaseCommand, res ExecuteRunResult) *phaseEnd {
 	code, sentence := res.FailureCode, res.Failure
 	switch {
 	case code != "":
+	case len(res.Agents) > 0:
+		code, sentence = agentsVerdict(c, res)
 	case res.Exit == nil:
 		code, sentence = codeInternal, "the node did not say how the command ended"
 	case res.Exit.Code == 0 && res.Exit.Signal == "":
 		return nil
-	case res.Exit.OOM:
-		code, sentence = codeOutOfMemory, exitSentence(c, *res.Exit)
 	default:
-		code, sentence = codeCommandFailed, exitSentence(c, *res.Exit)
+		code, sentence = exitVerdict(c.Command, c.Machine, *res.Exit)
 	}
-	return failed(code, sentence, ledger.RunEnd{Status: "failed", Info: res.Info, Exit: res.Exit, FailureCode: code, Failure: sentence})
+	if code == "" {
+		return nil
+	}
+	return failed(code, sentence, failedRun(res, code, sentence))
 }
 
-func exitSentence(c PhaseCommand, e vm.Exit) string {
-	command := c.Command.Argv[0]
+// failedRun is the end of a run that took its steps and failed.
+func failedRun(res ExecuteRunResult, code, sentence string) ledger.RunEnd {
+	return ledger.RunEnd{Status: "failed", Info: res.Info, Exit: res.Exit, FailureCode: code, Failure: sentence, Agents: agentEnds(res)}
+}
+
+// exitVerdict returns what an exit that is no success means.
+func exitVerdict(c vm.Command, machine vm.Spec, e vm.Exit) (code, sentence string) {
+	command := c.Argv[0]
 	switch {
 	case e.OOM:
-		return fmt.Sprintf("command %q was killed because the machine's %d MiB of memory ran out", command, c.Machine.MemoryMiB)
+		return codeOutOfMemory, fmt.Sprintf("command %q was killed because the machine's %d MiB of memory ran out", command, machine.MemoryMiB)
 	case e.Signal != "":
-		return fmt.Sprintf("command %q was ended by %s", command, e.Signal)
+		return codeCommandFailed, fmt.Sprintf("command %q was ended by %s", command, e.Signal)
 	}
-	return fmt.Sprintf("command %q exited with code %d", command, e.Code)
+	return codeCommandFailed, fmt.Sprintf("command %q exited with code %d", command, e.Code)
 }
 
 // lose handles a run that was lost with its node: it waits until the node
@@ -225,14 +235,14 @@ func (p *phase) commit(placed ledger.Placed, res ExecuteRunResult) (*phaseEnd, e
 	var c Checkout
 	err := onGateway(p.work, &p.waits, p.in.Gateway, "commit the results of run "+placed.RunID, ActivityCommitResults, in, &c)
 	if code, sentence, ok := refusedBy(err, "results_refused"); ok {
-		return failed(code, sentence, ledger.RunEnd{Status: "failed", Info: res.Info, Exit: res.Exit, FailureCode: code, Failure: sentence}), nil
+		return failed(code, sentence, failedRun(res, code, sentence)), nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	return &phaseEnd{
 		Ended:    ledger.Ended{Status: "succeeded", Commit: c.Commit},
-		run:      ledger.RunEnd{Status: "succeeded", Info: res.Info, Exit: res.Exit},
+		run:      ledger.RunEnd{Status: "succeeded", Info: res.Info, Exit: res.Exit, Agents: agentEnds(res)},
 		checkout: c,
 	}, nil
 }
@@ -241,5 +251,6 @@ func (p *phase) commitInput(placed ledger.Placed, res ExecuteRunResult) CommitRe
 	return CommitResultsInput{
 		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, RunID: placed.RunID, Node: placed.NodeID,
 		Parent: p.in.Checkout.Commit, TreeIn: p.in.Checkout.Tree, Results: res.Results, Deleted: res.Deleted, Last: p.in.Last,
+		Parts: resultsParts(res),
 	}
 }

@@ -197,7 +197,7 @@ func (a *Agent) heartbeat() api.Heartbeat {
 		StartLimit: a.StartLimit, Backends: a.reports, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.runs)) {
-		h.Runs = append(h.Runs, a.runs[id].report)
+		h.Runs = append(h.Runs, a.runs[id].told())
 	}
 	return h
 }

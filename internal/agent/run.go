@@ -23,6 +23,7 @@ const (
 // run is one machine on its way.
 type run struct {
 	report api.RunReport
+	agents []api.AgentReport // of a composed phase
 	stop   context.CancelCauseFunc
 	gone   chan struct{} // closed when the machine is gone
 }
@@ -40,13 +41,28 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 	if err != nil {
 		return workflows.ExecuteRunResult{}, err
 	}
-	e := &execution{agent: a, in: in, run: r, tell: step}
-	res := e.steps(ctx)
+	work := a.work(in, r, step)
+	res := work.steps(ctx)
 	cause := context.Cause(ctx)
-	e.destroy()
+	work.destroy()
 	res, err = explain(res, cause)
 	a.finish(r, !res.Lost)
 	return res, err
+}
+
+// work is a run of one machine or of several.
+type work interface {
+	// steps takes the run from create to collect.
+	steps(ctx context.Context) workflows.ExecuteRunResult
+	// destroy ends all of its machines, whatever happened.
+	destroy()
+}
+
+func (a *Agent) work(in workflows.ExecuteRunInput, r *run, step func(string)) work {
+	if len(in.Agents) > 0 {
+		return a.newGroup(in, r, step)
+	}
+	return &execution{agent: a, in: in, run: r, tell: step}
 }
 
 // begin registers a run, after ending an older execution of it.
@@ -86,11 +102,12 @@ func (a *Agent) finish(r *run, free bool) {
 	a.hurry()
 }
 
-// execution is one Execute.
+// execution is one machine of one Execute.
 type execution struct {
 	agent   *Agent
 	in      workflows.ExecuteRunInput
 	run     *run
+	report  *api.AgentReport // of one of several machines, guarded by Agent.mu; nil: the run has one
 	tell    func(string)
 	backend vm.Backend
 	logs    *logWriter
@@ -105,7 +122,7 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if e.backend, ok = e.agent.byName[e.in.Backend]; !ok {
 		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
 	}
-	e.logs = newLogWriter(e.agent.js, e.in, e.agent.Log)
+	e.logs = newLogWriter(e.agent.js, e.in, "", e.agent.Log)
 	defer e.logs.close()
 
 	e.step("create", nil)
@@ -163,12 +180,16 @@ func (e *execution) orTurn(ctx context.Context, err error) error {
 }
 
 func failed(res workflows.ExecuteRunResult, code vm.FailureCode, err error) workflows.ExecuteRunResult {
-	res.FailureCode, res.Failure = string(code), err.Error()
+	res.FailureCode, res.Failure = failureOf(code, err)
+	return res
+}
+
+func failureOf(code vm.FailureCode, err error) (string, string) {
 	var f *vm.Failure
 	if errors.As(err, &f) {
-		res.FailureCode, res.Failure = string(f.Code), f.Message
+		return string(f.Code), f.Message
 	}
-	return res
+	return string(code), err.Error()
 }
 
 // limit gives a step its own deadline.
@@ -250,6 +271,10 @@ func (e *execution) destroy() {
 // slots back, so the engine is told at once.
 func (e *execution) step(name string, info *vm.Info) {
 	a := e.agent
+	if e.report != nil {
+		e.memberStep(name, info)
+		return
+	}
 	a.mu.Lock()
 	e.run.report.Step = name
 	if info != nil {

@@ -169,6 +169,25 @@ type Run struct {
 	StartedAt   time.Time  `json:"startedAt"`
 	EndedAt     *time.Time `json:"endedAt,omitempty"`
 	FreedAt     *time.Time `json:"freedAt,omitempty"` // when its node got the room back; earlier than EndedAt while results are committed
+	Agents      []RunAgent `json:"agents,omitempty"`  // the machines of a composed phase, in the order of its document
+}
+
+// RunAgent is one machine of a run of a composed phase.
+type RunAgent struct {
+	Name        string     `json:"name"`
+	Machine     string     `json:"machine"`
+	Designated  bool       `json:"designated"` // the phase succeeds only when its command does
+	Status      string     `json:"status"`     // starting, running, succeeded, failed, stopped, lost
+	Step        string     `json:"step"`
+	Accel       string     `json:"accel,omitempty"`
+	Kernel      string     `json:"kernel,omitempty"`
+	ExitCode    *int       `json:"exitCode,omitempty"`
+	Signal      string     `json:"signal,omitempty"`
+	OutOfMemory bool       `json:"outOfMemory,omitempty"`
+	Collected   bool       `json:"collected"` // what it changed is in the results
+	FailureCode string     `json:"failureCode,omitempty"`
+	Failure     string     `json:"failure,omitempty"`
+	EndedAt     *time.Time `json:"endedAt,omitempty"`
 }
 
 // WaitList is the reply to SubjectWaitList, oldest wait first.
@@ -382,10 +401,15 @@ const (
 // BucketResults returns the bucket a node puts results into.
 func BucketResults(node string) string { return "tidewait-results-" + node }
 
-// SubjectLog returns the subject of a run's log. A message is one line; its
-// header Stream says stdout, stderr or system, Time when the node read it.
-func SubjectLog(mission string, launch int, phase, run string) string {
-	return "tidewait.log." + mission + "." + strconv.Itoa(launch) + "." + phase + "." + run
+// SubjectLog returns the subject of a run's log, or of that of one agent of it. A
+// message is one line; its header Stream says stdout, stderr or system, Time when
+// the node read it.
+func SubjectLog(mission string, launch int, phase, run, agent string) string {
+	subject := "tidewait.log." + mission + "." + strconv.Itoa(launch) + "." + phase + "." + run
+	if agent != "" {
+		subject += "." + agent
+	}
+	return subject
 }
 
 // Header keys of a log message.

@@ -62,19 +62,14 @@ func (g *Gateway) Open(ctx context.Context, in workflows.OpenCheckoutInput) (wor
 // Commit makes the results of a run a commit on the launch's branch, and
 // prepares the files the next phase starts from, if there is one.
 func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
-	results, err := g.get(ctx, in.Results)
-	if err != nil {
-		return workflows.Checkout{}, err
-	}
-	defer results.Close()
-	info, err := results.Info()
+	parts, err := g.parts(ctx, in)
+	defer parts.close()
 	if err != nil {
 		return workflows.Checkout{}, fmt.Errorf("read the results of run %s: %w", in.RunID, err)
 	}
 	req := workspace.CommitRequest{
 		Mission: in.Mission, Launch: in.Launch, Phase: in.Phase, Run: in.RunID, Parent: in.Parent, TreeIn: in.TreeIn,
-		Tar: results, SHA256: in.Results.SHA256, Deleted: in.Deleted,
-		Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author, When: info.ModTime,
+		Parts: parts.list, Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author, When: parts.latest,
 	}
 	if in.Partial != "" {
 		return g.commitPartial(ctx, req, in.Partial)

@@ -122,6 +122,9 @@ type RunEnd struct {
 	Exit        *vm.Exit `json:"exit,omitempty"`
 	FailureCode string   `json:"failureCode,omitempty"`
 	Failure     string   `json:"failure,omitempty"`
+	// Agents are the machines of a composed phase. One that is missing ended
+	// with the run.
+	Agents []AgentEnd `json:"agents,omitempty"`
 }
 
 // Verdict is what became of a run whose activity was lost.

@@ -79,9 +79,31 @@ func (c *changes) runs(title string, was, is api.Phase) {
 		if r.Step != before.Step && r.Step != "" && !ended {
 			c.add("%s step %s", title, r.Step)
 		}
+		c.agents(title, before, r)
 		if ended {
 			c.add("%s run %s %s after %s%s", title, r.ID, r.Status, Duration(r.EndedAt.Sub(r.StartedAt)), outcome(r))
 		}
+	}
+}
+
+// agents tells of the machines of a composed phase whose commands ended.
+func (c *changes) agents(title string, was, is api.Run) {
+	ended := map[string]bool{}
+	for _, a := range was.Agents {
+		ended[a.Name] = a.EndedAt != nil
+	}
+	for _, a := range is.Agents {
+		if a.EndedAt == nil || ended[a.Name] {
+			continue
+		}
+		text := ""
+		if outcome := agentOutcome(a); outcome != "" {
+			text = ": " + outcome
+		}
+		if a.Failure != "" {
+			text = because(a.FailureCode, a.Failure)
+		}
+		c.add("%s agent %s %s%s", title, a.Name, a.Status, text)
 	}
 }
 

@@ -164,6 +164,9 @@ func (o Options) Phase(mission string, p api.Phase) string {
 	}
 	for _, r := range p.Runs {
 		out += o.field("run", o.run(r, p.Failure))
+		for _, a := range r.Agents {
+			out += o.field("agent", o.agent(a))
+		}
 	}
 	if p.Commit != "" {
 		text := short(p.Commit)
@@ -241,6 +244,9 @@ func (o Options) run(r api.Run, told string) string {
 	if outcome := RunOutcome(r); outcome != "" {
 		parts = append(parts, outcome)
 	}
+	if len(r.Agents) > 0 {
+		parts = append(parts, count(int64(len(r.Agents)), "machine"))
+	}
 	if where := runWhere(r); where != "" {
 		parts = append(parts, where)
 	}
@@ -249,6 +255,31 @@ func (o Options) run(r api.Run, told string) string {
 		parts = append(parts, failure(r.FailureCode, r.Failure))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// agent describes one machine of a run of a composed phase.
+func (o Options) agent(a api.RunAgent) string {
+	parts := []string{fmt.Sprintf("%s, machine %s: %s", a.Name, a.Machine, a.Status)}
+	if a.EndedAt == nil && a.Step != "" {
+		parts[0] += " (" + a.Step + ")"
+	}
+	if !a.Designated {
+		parts[0] += ", not decisive"
+	}
+	if outcome := agentOutcome(a); outcome != "" {
+		parts = append(parts, outcome)
+	}
+	if a.Failure != "" {
+		parts = append(parts, failure(a.FailureCode, a.Failure))
+	}
+	if a.EndedAt != nil && !a.Collected && a.Step == "ended" {
+		parts = append(parts, "nothing collected")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func agentOutcome(a api.RunAgent) string {
+	return RunOutcome(api.Run{ExitCode: a.ExitCode, Signal: a.Signal, OutOfMemory: a.OutOfMemory})
 }
 
 // RunOutcome returns how a run's command ended: "exit 1", "killed by TERM", "out

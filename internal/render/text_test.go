@@ -63,7 +63,7 @@ func TestLogLines(t *testing.T) {
 	header := func(stream string) map[string][]string {
 		return map[string][]string{"Stream": {stream}, "Time": {"2026-11-30T13:00:05.123456789Z"}}
 	}
-	subject := api.SubjectLog("m", 1, "build", "r-1")
+	subject := api.SubjectLog("m", 1, "build", "r-1", "")
 	out := render.LogLineOf(subject, header("stdout"), []byte("hello\x1b[2J\n"))
 	require.Equal(t, render.LogLine{Phase: "build", Run: "r-1", Stream: "stdout", Time: "2026-11-30T13:00:05.123456789Z", Line: "hello\x1b[2J"}, out)
 	require.Equal(t, "build | hello\x1b[2J", plainText.LogLine(out, false))
@@ -75,6 +75,10 @@ func TestLogLines(t *testing.T) {
 	require.Equal(t, "\x1b[2mbuild ! \x1b[0m\x1b[31moops\x1b[0m", colour.LogLine(render.LogLineOf(subject, header("stderr"), []byte("oops")), false))
 	require.Equal(t, "build * booted", terminal.LogLine(render.LogLineOf(subject, header("system"), []byte("booted")), false))
 	require.Equal(t, render.LogLine{Line: "x"}, render.LogLineOf("", nil, []byte("x")))
+
+	ofAgent := render.LogLineOf(api.SubjectLog("m", 1, "review", "r-1", "critic-2"), header("stdout"), []byte("fine"))
+	require.Equal(t, render.LogLine{Phase: "review", Run: "r-1", Agent: "critic-2", Stream: "stdout", Time: "2026-11-30T13:00:05.123456789Z", Line: "fine"}, ofAgent)
+	require.Equal(t, "review/critic-2 | fine", plainText.LogLine(ofAgent, false))
 }
 
 func TestDiff(t *testing.T) {

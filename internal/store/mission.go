@@ -44,6 +44,7 @@ func (d Draft) toRun() []DraftPhase {
 type DraftPhase struct {
 	Name          string
 	Demand        capacity.Demand
+	Agents        []ledger.Agent // the machines of a composed phase, in order; none: it is solo
 	Turn, MaxWait time.Duration
 }
 
@@ -150,9 +151,9 @@ UPDATE missions SET status = 'running', launch = $2, workflow_run = $3, gateway_
 		out.MissionID, out.Launch, d.WorkflowRun, out.GatewayID)
 	for i, p := range d.Phases {
 		b.Queue(`
-INSERT INTO mission_phases (mission_id, launch, ordinal, name, backend, demand, turn, max_wait)
-VALUES ($1, $2, $3, $4, $5, $6, $7 * interval '1 second', $8 * interval '1 second')`,
-			out.MissionID, out.Launch, i+1, p.Name, p.Demand.Backend, p.Demand, p.Turn.Seconds(), p.MaxWait.Seconds())
+INSERT INTO mission_phases (mission_id, launch, ordinal, name, backend, demand, turn, max_wait, agents)
+VALUES ($1, $2, $3, $4, $5, $6, $7 * interval '1 second', $8 * interval '1 second', $9)`,
+			out.MissionID, out.Launch, i+1, p.Name, p.Demand.Backend, p.Demand, p.Turn.Seconds(), p.MaxWait.Seconds(), agentsColumn(p.Agents))
 	}
 	for i, commit := range taken {
 		b.Queue(`

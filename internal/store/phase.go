@@ -72,6 +72,7 @@ func queueRunEnd(b *pgx.Batch, phaseID int64, e ledger.RunEnd) {
 			code = &e.Exit.Code
 		}
 	}
+	queueAgentEnds(b, phaseID, e)
 	b.Queue(endRunsSQL, phaseID, e.Status, code, signal, e.FailureCode, e.Failure, e.Info.Accel, e.Info.Kernel, e.Info.Isolation, oom)
 }
 

@@ -97,6 +97,7 @@ type queued struct {
 	mission, phase string
 	attempt        int
 	demand         capacity.Demand
+	composed       bool
 	turn, maxWait  time.Duration
 
 	since, bound, checkedAt *time.Time
@@ -124,7 +125,7 @@ UPDATE mission_phases SET queued_at = COALESCE(queued_at, clock_timestamp())
 WHERE id = ANY($1) AND status = 'pending' AND queued_at IS NULL`
 
 const queueSQL = `
-SELECT p.id, p.mission_id, m.name, p.name, p.attempt, p.demand,
+SELECT p.id, p.mission_id, m.name, p.name, p.attempt, p.demand, p.agents <> '[]',
        extract(epoch FROM p.turn)::float8, extract(epoch FROM p.max_wait)::float8,
        w.since, w.bound, w.checked_at, COALESCE(w.code, ''), COALESCE(p.capacity_note, ''),
        COALESCE(w.position, 0), w.tries
@@ -169,7 +170,7 @@ func (p *pass) scanQueue(rows pgx.Rows) error {
 			q             queued
 			turn, maxWait float64
 		)
-		if err := rows.Scan(&q.id, &q.missionID, &q.mission, &q.phase, &q.attempt, &q.demand, &turn, &maxWait,
+		if err := rows.Scan(&q.id, &q.missionID, &q.mission, &q.phase, &q.attempt, &q.demand, &q.composed, &turn, &maxWait,
 			&q.since, &q.bound, &q.checkedAt, &q.code, &q.note, &q.shownPosition, &q.tries); err != nil {
 			return err
 		}
@@ -355,6 +356,9 @@ func (p *pass) queueAdmissions(b *pgx.Batch) {
 	}
 	b.Queue(reserveNodesSQL, n.id, n.cpu, n.memory, n.disk, n.slots, n.starting).Exec(affects(len(n.id)))
 	b.Queue(startRunsSQL, c.run, c.phase, c.attempt, c.node)
+	if len(c.composed) > 0 {
+		b.Queue(startAgentsSQL, c.composed)
+	}
 	b.Queue(reserveSQL, c.run, c.phase, c.attempt, c.node, c.cpu, c.memory, c.disk, c.slots, c.starting, c.turn)
 	b.Queue(endWaitsSQL, c.phase, "placed", c.wake)
 	b.Queue(startPhasesSQL, c.phase, c.attempt).Exec(affects(len(c.phase)))
@@ -366,6 +370,7 @@ func (p *pass) queueAdmissions(b *pgx.Batch) {
 
 type admissionColumns struct {
 	run, node, wake                    []string
+	composed                           []string // runs
 	phase, mission                     []int64
 	attempt                            []int
 	cpu, memory, disk, slots, starting []int64
@@ -375,6 +380,9 @@ type admissionColumns struct {
 func (c *admissionColumns) add(a admission, starting int64, wake ledger.Wake) {
 	c.wake = append(c.wake, string(wake))
 	c.run, c.node = append(c.run, a.runID), append(c.node, a.NodeID)
+	if a.composed {
+		c.composed = append(c.composed, a.runID)
+	}
 	c.phase, c.mission = append(c.phase, a.id), append(c.mission, a.missionID)
 	c.attempt = append(c.attempt, a.attempt)
 	c.cpu, c.memory = append(c.cpu, a.Need.CPUMilli), append(c.memory, a.Need.MemoryMiB)

@@ -159,6 +159,9 @@ FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, r.i
 	if err := s.readRuns(ctx, r, launch, index); err != nil {
 		return err
 	}
+	if err := s.readRunAgents(ctx, r, launch); err != nil {
+		return err
+	}
 	if err := s.readPastWaits(ctx, r, launch, index); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func TestPartialResultsStayApart(t *testing.T) {
 
 	first, err := g.CommitPartial(t.Context(), req)
 	require.NoError(t, err)
-	req.Tar = bytes.NewReader(tarOf(t, file("half.txt", "half\n")))
+	req.Parts[0].Tar = bytes.NewReader(tarOf(t, file("half.txt", "half\n")))
 	again, err := g.CommitPartial(t.Context(), req)
 	require.NoError(t, err)
 
