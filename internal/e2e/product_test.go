@@ -239,7 +239,7 @@ type missionDoc struct {
 type phaseDoc struct {
 	name   string
 	memory string // default 256Mi
-	script string
+	script string // empty: extra has agents
 	extra  string // further lines of the phase
 }
 
@@ -262,7 +262,10 @@ func (m missionDoc) yaml(t *testing.T) string {
 		}
 		script, err := json.Marshal(p.script)
 		require.NoError(t, err)
-		fmt.Fprintf(&b, "    - name: %s\n      resources: {cpus: 1, memory: %s, disk: 64Mi}\n      run: [sh, -c, %s]\n", p.name, p.memory, script)
+		fmt.Fprintf(&b, "    - name: %s\n      resources: {cpus: 1, memory: %s, disk: 64Mi}\n", p.name, p.memory)
+		if p.script != "" {
+			fmt.Fprintf(&b, "      run: [sh, -c, %s]\n", script)
+		}
 		for _, line := range strings.Split(strings.TrimSpace(p.extra), "\n") {
 			fmt.Fprintf(&b, "      %s\n", line)
 		}

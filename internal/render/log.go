@@ -12,8 +12,8 @@ type LogLine struct {
 	Phase  string `json:"phase"`
 	Run    string `json:"run"`
 	Agent  string `json:"agent,omitempty"` // of a composed phase
-	Stream string `json:"stream"`         // stdout, stderr or system
-	Time   string `json:"time,omitempty"` // RFC 3339, when the node read it
+	Stream string `json:"stream"`          // stdout, stderr or system
+	Time   string `json:"time,omitempty"`  // RFC 3339, when the node read it
 	Line   string `json:"line"`
 }
 
