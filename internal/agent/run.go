@@ -183,17 +183,25 @@ func (e *execution) inject(ctx context.Context, machine vm.VM) error {
 	defer cancel()
 	obj, err := e.agent.inputs.Get(ctx, e.in.Input.Name)
 	if err != nil {
-		return fmt.Errorf("read the workspace from the object store: %w", err)
+		return fmt.Errorf("read the workspace from the object store: %w", orCause(ctx, err))
 	}
 	defer obj.Close()
 	m, err := machine.Inject(ctx, obj)
 	if err != nil {
-		return err
+		return orCause(ctx, err)
 	}
 	if m.SHA256 != e.in.Input.SHA256 {
 		return fmt.Errorf("the workspace did not arrive whole: its digest is %s, not %s", m.SHA256, e.in.Input.SHA256)
 	}
 	return nil
+}
+
+// orCause is why ctx ended, if it has: not everything that ctx ends tells.
+func orCause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // collect streams the changed files into the node's bucket. The object counts
@@ -214,7 +222,7 @@ func (e *execution) collect(ctx context.Context, machine vm.VM, res *workflows.E
 		err = fmt.Errorf("keep the results in the object store: %w", putErr)
 	}
 	if err != nil {
-		return err
+		return orCause(ctx, err)
 	}
 	res.Results = workflows.Object{Bucket: api.BucketResults(e.agent.Node), Name: e.in.Machine.RunID, SHA256: result.SHA256}
 	res.Deleted = result.Deleted
