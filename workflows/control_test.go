@@ -87,7 +87,7 @@ func TestAHeldPhaseWaitsForItsRelease(t *testing.T) {
 	require.Equal(t, []workflows.RecordActsInput{{PhaseID: 7, Acts: []ledger.Act{{Key: "/nudge/1", Verb: "nudge", Actor: "bob"}}}},
 		inputs[workflows.RecordActsInput](e.fakes))
 	require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\n"+
-		"**waiting for hold** (`awaiting_release`), as of 2026-03-01 09:00:00Z\n\n"+
+		"**waiting for release** (`awaiting_release`), as of 2026-03-01 09:00:00Z\n\n"+
 		"- **why:** held by its document until somebody releases it: look at the survey first\n"+
 		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n"+
 		"- **next look:** as soon as somebody releases it\n"+
@@ -215,7 +215,7 @@ func TestAFailedCommandIsTriedAgainAfterAPause(t *testing.T) {
 		{PhaseID: 7, Attempt: 2, Pool: "microvm", Wake: "first", Gate: &ledger.Gate{Resume: "timer"}},
 	}, inputs[workflows.PlaceInput](e.fakes))
 	require.Equal(t, "r7-2", inputs[workflows.CommitResultsInput](e.fakes)[0].RunID)
-	require.Contains(t, shown, "**waiting for backoff** (`command_failed`), as of 2026-03-01 08:00:00Z\n\n- **why:** attempt 1 of 2 failed\n"+
+	require.Contains(t, shown, "**waiting for the next try** (`command_failed`), as of 2026-03-01 08:00:00Z\n\n- **why:** attempt 1 of 2 failed\n"+
 		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n- **next look:** 2026-03-01 08:00:40Z\n"+
 		"- **you can:** try now with `tidewait phase nudge port survey`; give up with `tidewait phase cancel port survey`\n")
 }

@@ -316,8 +316,12 @@ func phaseSummary(mission string, ordinal int, c PhaseCommand) string {
 }
 
 func phaseDetails(mission string, c PhaseCommand) string {
-	return c.commands() + fmt.Sprintf("- **look now:** signal `nudge`, or `tidewait phase nudge %[1]s %[2]s`\n"+
+	text := c.commands() + fmt.Sprintf("- **look now:** signal `nudge`, or `tidewait phase nudge %[1]s %[2]s`\n"+
 		"- **end it:** signal `cancel`, or `tidewait phase cancel %[1]s %[2]s`\n", mission, c.Name)
+	if c.Hold != nil {
+		text += fmt.Sprintf("- **release it:** signal `release`, or `tidewait phase release %s %s`\n", mission, c.Name)
+	}
+	return text
 }
 
 func cpus(milli int64) string {
