@@ -45,20 +45,7 @@ func machine() error {
 	if err := mountKernelFilesystems(); err != nil {
 		return err
 	}
-	if err := loadModules("/modules"); err != nil {
-		return err
-	}
-	err := waitFor(scratchDisk, func() bool {
-		_, err := os.Stat(scratchDisk)
-		return err == nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := mount(scratchDisk, workspace, "ext4", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
-		return err
-	}
-	if err := os.Remove(filepath.Join(workspace, "lost+found")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := loadModules(guest.ModulesDir); err != nil {
 		return err
 	}
 	cgroup, err := commandCgroup()
@@ -74,12 +61,39 @@ func machine() error {
 	}
 	return serve.Serve(port, serve.Options{
 		Workspace: workspace,
-		Init:      applyInit,
+		Init:      begin,
 		OOMKills:  oomKills,
 		Attr: func() *syscall.SysProcAttr {
 			return &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
 		},
 	})
+}
+
+// begin makes the machine that of a run. Everything before it is the same for
+// all runs and may have happened before a snapshot was made; what tells one
+// machine from another, the clock, random numbers and the disk, comes here.
+func begin(in guest.Init) error {
+	if err := applyInit(in); err != nil {
+		return err
+	}
+	// The driver comes after the snapshot, so that it finds the run's own disk.
+	if err := loadModules(guest.RunModulesDir); err != nil {
+		return err
+	}
+	err := waitFor(scratchDisk, func() bool {
+		_, err := os.Stat(scratchDisk)
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := mount(scratchDisk, workspace, "ext4", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(workspace, "lost+found")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func mount(source, target, fstype string, flags uintptr, data string) error {
@@ -258,7 +272,9 @@ func applyInit(in guest.Init) error {
 	return addEntropy(in.Entropy)
 }
 
-// addEntropy credits b to the kernel's random numbers (struct rand_pool_info).
+// addEntropy credits b to the kernel's random numbers (struct rand_pool_info),
+// and has them start from it at once: by itself the kernel may go on for a
+// minute with those that every machine restored from the same snapshot has.
 func addEntropy(b []byte) error {
 	if len(b) == 0 {
 		return nil
@@ -275,6 +291,9 @@ func addEntropy(b []byte) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&pool[0])))
 	if errno != 0 {
 		return fmt.Errorf("seed the random numbers: %w", errno)
+	}
+	if _, _, errno = unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.RNDRESEEDCRNG, 0); errno != 0 {
+		return fmt.Errorf("start the random numbers from their seed: %w", errno)
 	}
 	return nil
 }

@@ -17,9 +17,15 @@ import (
 	"strings"
 )
 
-// wanted are the modules a guest needs unless its kernel has them built in:
-// the two ways virtio devices are found, the disk and the port to the host.
-var wanted = []string{"virtio_mmio", "virtio_pci", "virtio_blk", "virtio_console"}
+// wanted are the modules a guest needs unless its kernel has them built in: the
+// two ways virtio devices are found and the port to the host. runWanted are the
+// drivers of what each run has its own of: the disk. They are loaded when the
+// machine becomes that of a run, which may be after it was restored from a
+// snapshot.
+var (
+	wanted    = []string{"virtio_mmio", "virtio_pci", "virtio_console"}
+	runWanted = []string{"virtio_blk"}
+)
 
 const kernelPackage = "linux-image-cloud-amd64"
 
@@ -27,6 +33,7 @@ const kernelPackage = "linux-image-cloud-amd64"
 type module struct {
 	name string
 	data []byte
+	run  bool // loaded when the machine becomes that of a run
 }
 
 // readKernel reads the newest cloud kernel, or the newest other one, that is
@@ -109,7 +116,11 @@ func readModules(dir string) ([]module, error) {
 		return nil, err
 	}
 	var files []string
-	for _, name := range wanted {
+	atBoot := 0 // how many of the files
+	for i, name := range slices.Concat(wanted, runWanted) {
+		if i == len(wanted) {
+			atBoot = len(files)
+		}
 		file, ok := deps.file[name]
 		if !ok {
 			if builtin[name] {
@@ -120,12 +131,12 @@ func readModules(dir string) ([]module, error) {
 		files = appendInOrder(files, file, deps.needs)
 	}
 	var modules []module
-	for _, file := range files {
+	for i, file := range files {
 		data, err := readModule(filepath.Join(dir, file))
 		if err != nil {
 			return nil, err
 		}
-		modules = append(modules, module{moduleName(file), data})
+		modules = append(modules, module{moduleName(file), data, i >= atBoot})
 	}
 	return modules, nil
 }
