@@ -28,10 +28,12 @@ import (
 const Proto = 2
 
 // Where the agent of a virtual machine finds its kernel's modules: those to load
-// when the machine boots, and those to load on INIT.
+// when the machine boots, those to load on INIT, and those to load on an INIT
+// that tells of a network.
 const (
-	ModulesDir    = "/modules"
-	RunModulesDir = "/run-modules"
+	ModulesDir        = "/modules"
+	RunModulesDir     = "/run-modules"
+	NetworkModulesDir = "/network-modules"
 )
 
 // Kind is what a frame is.
@@ -83,6 +85,8 @@ type Init struct {
 	WallTime time.Time `json:"wallTime"`
 	Entropy  []byte    `json:"entropy"`
 	Nonce    string    `json:"nonce"` // READY gives it back
+	// Network is where the machine is on a segment; nil is no network.
+	Network *vm.Network `json:"network,omitempty"`
 }
 
 // Ready answers INIT: the guest has its clock, its random numbers and its

@@ -291,7 +291,7 @@ func TestReadyAnswersItsInit(t *testing.T) {
 			_ = json.Unmarshal(payload, &in)
 			_ = c.WriteJSON(KindReady, Ready{Nonce: cmp.Or(nonce, in.Nonce), BootID: "b-1"})
 		})
-		err := s.Init(t.Context(), "run-1")
+		err := s.Init(t.Context(), "run-1", nil)
 		if want == "" {
 			require.NoError(t, err)
 			require.Equal(t, "b-1", s.BootID())

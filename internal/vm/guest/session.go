@@ -68,14 +68,14 @@ func (s *Session) BootID() string { return s.ready.BootID }
 // Close ends the session without a word.
 func (s *Session) Close() error { return s.conn.Close() }
 
-// Init gives the guest its run, the time of the host and entropy, and waits
-// until it has taken them.
-func (s *Session) Init(ctx context.Context, runID string) error {
+// Init gives the guest its run, its network if it has one, the time of the host
+// and entropy, and waits until it has taken them.
+func (s *Session) Init(ctx context.Context, runID string, network *vm.Network) error {
 	defer s.closeWith(ctx)()
 	entropy := make([]byte, 64)
 	rand.Read(entropy) // documented to never fail
 	nonce := rand.Text()
-	err := s.conn.WriteJSON(KindInit, Init{RunID: runID, WallTime: time.Now(), Entropy: entropy, Nonce: nonce})
+	err := s.conn.WriteJSON(KindInit, Init{RunID: runID, WallTime: time.Now(), Entropy: entropy, Nonce: nonce, Network: network})
 	if err == nil {
 		err = s.receiveReady(nonce)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tidewait/internal/vm"
 	"tidewait/internal/vm/guest"
 	"tidewait/internal/vm/guest/serve"
 )
@@ -76,6 +77,9 @@ func begin(in guest.Init) error {
 	if err := applyInit(in); err != nil {
 		return err
 	}
+	if err := joinSegment(in.Network); err != nil {
+		return err
+	}
 	// The driver comes after the snapshot, so that it finds the run's own disk.
 	if err := loadModules(guest.RunModulesDir); err != nil {
 		return err
@@ -94,6 +98,34 @@ func begin(in guest.Init) error {
 		return err
 	}
 	return nil
+}
+
+// joinSegment gives the machine its host name and, on a segment, its network
+// device and the names of the others.
+func joinSegment(n *vm.Network) error {
+	if err := unix.Sethostname([]byte(hostNameOf(n))); err != nil {
+		return fmt.Errorf("set the host name: %w", err)
+	}
+	if err := os.WriteFile(hostsFile, []byte(hosts(n)), 0o644); err != nil {
+		return err
+	}
+	if n == nil {
+		return nil
+	}
+	if err := withoutIPv6(); err != nil {
+		return err
+	}
+	if err := loadModules(guest.NetworkModulesDir); err != nil {
+		return err
+	}
+	err := waitFor("the network device "+nic, func() bool {
+		_, err := os.Stat("/sys/class/net/" + nic)
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	return configure(n)
 }
 
 func mount(source, target, fstype string, flags uintptr, data string) error {
@@ -260,14 +292,11 @@ func findPort() string {
 	return ""
 }
 
-// applyInit sets the clock, the host's name and the seed of random numbers.
+// applyInit sets the clock and the seed of random numbers.
 func applyInit(in guest.Init) error {
 	t := unix.NsecToTimespec(in.WallTime.UnixNano())
 	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &t); err != nil {
 		return fmt.Errorf("set the clock: %w", err)
-	}
-	if err := unix.Sethostname([]byte("tidewait")); err != nil {
-		return fmt.Errorf("set the host name: %w", err)
 	}
 	return addEntropy(in.Entropy)
 }

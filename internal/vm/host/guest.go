@@ -75,7 +75,7 @@ func (g *Guest) Hear(ctx context.Context, conn net.Conn, timeout time.Duration) 
 }
 
 func (g *Guest) begin(ctx context.Context, session *guest.Session, s vm.Spec) error {
-	if err := session.Init(ctx, s.RunID); err != nil {
+	if err := session.Init(ctx, s.RunID, s.Network()); err != nil {
 		return err
 	}
 	return g.Cgroup.LimitCPU(s.CPUMilli)
@@ -115,7 +115,7 @@ func (g *Guest) Run(ctx context.Context, c vm.Command, logs vm.LogSink) (vm.Exit
 	if exit.Killed() && g.Cgroup.OOMKills() > before {
 		exit.OOM = true
 	}
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return exit, errors.Join(err, g.Kill(context.WithoutCancel(ctx)))
 	}
 	return exit, g.explain(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +27,7 @@ import (
 func serveIn(t *testing.T, o serve.Options) *guest.Session {
 	t.Helper()
 	s := serveNew(t, o)
-	require.NoError(t, s.Init(t.Context(), "run-7"))
+	require.NoError(t, s.Init(t.Context(), "run-7", nil))
 	return s
 }
 
@@ -101,9 +102,14 @@ func TestInit(t *testing.T) {
 	s := serveNew(t, serve.Options{Workspace: workspace, Init: func(in guest.Init) error { got <- in; return os.Mkdir(workspace, 0o755) }})
 	require.Empty(t, s.BootID(), "a guest must not be asked before it has random numbers of its own")
 	before := time.Now()
-	require.NoError(t, s.Init(t.Context(), "run-7"))
+	network := vm.Network{
+		Name: "author", MAC: "02:00:0a:54:57:01", MTU: 1500, Address: netip.MustParsePrefix("10.84.87.1/24"),
+		Hosts: []vm.HostName{{Address: netip.MustParseAddr("10.84.87.1"), Names: []string{"author"}}},
+	}
+	require.NoError(t, s.Init(t.Context(), "run-7", &network))
 	in := <-got
 	require.Equal(t, "run-7", in.RunID)
+	require.Equal(t, &network, in.Network)
 	require.Len(t, in.Entropy, 64)
 	require.WithinRange(t, in.WallTime, before.Add(-time.Second), time.Now())
 	_, err := s.Put(t.Context(), archive(t, nil, nil))
@@ -112,10 +118,10 @@ func TestInit(t *testing.T) {
 
 func TestInitFails(t *testing.T) {
 	s := serveNew(t, serve.Options{Workspace: t.TempDir(), Init: func(guest.Init) error { return errors.New("the disk is not there") }})
-	requireFailure(t, s.Init(t.Context(), "run-7"), vm.BootFailed, "the disk is not there")
+	requireFailure(t, s.Init(t.Context(), "run-7", nil), vm.BootFailed, "the disk is not there")
 
 	s = serveNew(t, serve.Options{Workspace: "/nowhere/at/all"})
-	requireFailure(t, s.Init(t.Context(), "run-7"), vm.BootFailed, "open the workspace")
+	requireFailure(t, s.Init(t.Context(), "run-7", nil), vm.BootFailed, "open the workspace")
 }
 
 // TestInitComesFirstAndOnce lets the host forget INIT, and say it twice.
@@ -125,7 +131,7 @@ func TestInitComesFirstAndOnce(t *testing.T) {
 	requireFailure(t, err, vm.MachineDied, "lost while collecting results")
 
 	s = serveIn(t, serve.Options{Workspace: t.TempDir()})
-	requireFailure(t, s.Init(t.Context(), "run-8"), vm.MachineDied, "lost while greeting the guest agent")
+	requireFailure(t, s.Init(t.Context(), "run-8", nil), vm.MachineDied, "lost while greeting the guest agent")
 }
 
 // TestHostileInput puts streams in that must not be unpacked; the conversation
@@ -297,7 +303,7 @@ func TestHostGoes(t *testing.T) {
 	go func() { served <- serve.Serve(theirs, serve.Options{Workspace: t.TempDir()}) }()
 	s, err := guest.Open(t.Context(), ours)
 	require.NoError(t, err)
-	require.NoError(t, s.Init(t.Context(), "run-7"))
+	require.NoError(t, s.Init(t.Context(), "run-7", nil))
 	_, err = s.Exec(t.Context(), guest.Exec{Argv: []string{"sh", "-c", "echo ready; sleep 3600"}}, time.Second,
 		func(string, []byte) { s.Close() })
 	requireFailure(t, err, vm.MachineDied, "lost while running the command")
