@@ -5,20 +5,16 @@ package activities
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/worker"
 
 	"tidewait/config"
-	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/engine"
 	"tidewait/internal/ledger"
-	"tidewait/internal/mission"
 	"tidewait/internal/store"
-	"tidewait/internal/vm"
 	"tidewait/workflows"
 )
 
@@ -39,6 +35,8 @@ func (e *Engine) Register(w worker.ActivityRegistry) {
 		workflows.ActivityExpire:        e.Expire,
 		workflows.ActivityFinishPhase:   e.FinishPhase,
 		workflows.ActivityRetryPhase:    e.RetryPhase,
+		workflows.ActivityBackOff:       e.BackOff,
+		workflows.ActivityRecordActs:    e.RecordActs,
 		workflows.ActivityJudgeRun:      e.JudgeRun,
 		workflows.ActivityNoteWait:      e.NoteWait,
 		workflows.ActivityClearWait:     e.ClearWait,
@@ -49,58 +47,6 @@ func (e *Engine) Register(w worker.ActivityRegistry) {
 	}
 }
 
-// Launch records a mission's draft and launches it when the fleet could run it.
-func (e *Engine) Launch(ctx context.Context, in workflows.LaunchInput) (workflows.LaunchResult, error) {
-	var m mission.Mission
-	if err := json.Unmarshal(in.Document, &m); err != nil {
-		return workflows.LaunchResult{}, final("the mission document is not readable: "+err.Error(), api.ErrTypeInvalidMission)
-	}
-	turn, maxWait, err := m.Spec.Bounds(e.Fleet.Turn, e.Fleet.EffectiveMaxWait())
-	if err != nil {
-		return workflows.LaunchResult{}, final(err.Error(), api.ErrTypeInvalidMission)
-	}
-	draft := store.Draft{Name: m.Name, Document: in.Document, Actor: in.Actor, Priority: e.priority(m), WorkflowRun: in.RunID}
-	for _, p := range m.Spec.Phases {
-		draft.Phases = append(draft.Phases, store.DraftPhase{Name: p.Name, Demand: demand(m, p), Turn: turn, MaxWait: maxWait})
-	}
-	launched, refused, err := e.Store.Launch(ctx, draft)
-	if err != nil {
-		return workflows.LaunchResult{}, asTemporal(err)
-	}
-	return workflows.LaunchResult{Launched: launched, Refused: refused, Mission: launchedMission(m), Fleet: e.fleet()}, nil
-}
-
-// priority is the mission's own, or the fleet's.
-func (e *Engine) priority(m mission.Mission) int {
-	if m.Spec.Priority != nil {
-		return *m.Spec.Priority
-	}
-	return e.Fleet.Priority
-}
-
-func demand(m mission.Mission, p mission.Phase) capacity.Demand {
-	return capacity.Demand{
-		Backend: m.Spec.Backend, Arch: p.Requires.Arch, Labels: p.Requires.Labels,
-		Resources: capacity.Resources{
-			CPUMilli: p.Resources.CPUMilli, MemoryMiB: p.Resources.MemoryMiB, DiskMiB: p.Resources.DiskMiB, Slots: 1,
-		},
-	}
-}
-
-func launchedMission(m mission.Mission) workflows.LaunchedMission {
-	l := workflows.LaunchedMission{Name: m.Name, Pool: m.Spec.Backend}
-	if m.Spec.Workspace.Remote() {
-		l.Git, l.Ref = m.Spec.Workspace.Git, m.Spec.Workspace.Ref
-	}
-	for _, p := range m.Spec.Phases {
-		l.Phases = append(l.Phases, workflows.PhaseCommand{
-			Name: p.Name, Command: vm.Command{Argv: p.Run, Env: p.Env}, Collect: p.Collect, Attempts: p.Attempts,
-			Machine: vm.Spec{CPUMilli: p.Resources.CPUMilli, MemoryMiB: p.Resources.MemoryMiB, DiskMiB: p.Resources.DiskMiB},
-		})
-	}
-	return l
-}
-
 // Allowances that workflows get with a launch.
 const (
 	nodePickup    = 30 * time.Second
@@ -108,16 +54,21 @@ const (
 )
 
 func (e *Engine) fleet() workflows.Fleet {
-	return workflows.Fleet{RetryInterval: e.Fleet.RetryInterval, NodePickup: nodePickup, StepAllowance: stepAllowance}
+	return workflows.Fleet{
+		RetryInterval: e.Fleet.RetryInterval, NodePickup: nodePickup, StepAllowance: stepAllowance, AttemptBackoff: e.Fleet.AttemptBackoff,
+	}
 }
 
 // restampEvery bounds how often a changed code returns to the workflow, so that
 // a flapping cause costs little history.
 const restampEvery = time.Minute
 
-// Place looks at one phase. When it retries, a refusal for the same reason is a
-// benign error that the server tries again.
+// Place looks at one phase, when nothing keeps it from asking. When it retries, a
+// refusal for the same reason is a benign error that the server tries again.
 func (e *Engine) Place(ctx context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+	if outcome, err := e.passGate(ctx, in); err != nil || outcome != (ledger.Outcome{}) {
+		return outcome, asTemporal(err)
+	}
 	info := activity.GetInfo(ctx)
 	wake := in.Wake
 	if in.Retrying && info.Attempt > 1 {
@@ -150,6 +101,19 @@ func retryAfter(position int, f config.Fleet) time.Duration {
 	return min(stretched, max(longestRetry, f.RetryInterval))
 }
 
+// passGate says what keeps a phase from asking for a node; an empty outcome is
+// nothing. A phase that was refused a node has passed already.
+func (e *Engine) passGate(ctx context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+	var gate ledger.Gate
+	switch {
+	case in.Gate != nil:
+		gate = *in.Gate
+	case in.Retrying && in.LastCode != capacity.CodePlacerUnavailable:
+		return ledger.Outcome{}, nil
+	}
+	return e.Store.Gate(ctx, in.PhaseID, gate)
+}
+
 // Expire is the last look at a phase whose bound is reached.
 func (e *Engine) Expire(ctx context.Context, in workflows.ExpireInput) (ledger.Outcome, error) {
 	outcome, err := e.Placer.Look(ctx, in.Pool, store.Look{PhaseID: in.PhaseID, Attempt: in.Attempt, Wake: ledger.WakeTimer, Expire: true})
@@ -172,6 +136,20 @@ func (e *Engine) RetryPhase(ctx context.Context, in workflows.RetryPhaseInput) (
 		e.Freed()
 	}
 	return attempt, asTemporal(err)
+}
+
+// BackOff lets a phase wait for its next attempt, if it has one.
+func (e *Engine) BackOff(ctx context.Context, in ledger.BackOff) (ledger.BackedOff, error) {
+	out, err := e.Store.BackOff(ctx, in)
+	if err == nil && !out.Exhausted {
+		e.Freed()
+	}
+	return out, asTemporal(err)
+}
+
+// RecordActs records what people did to a phase.
+func (e *Engine) RecordActs(ctx context.Context, in workflows.RecordActsInput) error {
+	return asTemporal(e.Store.RecordActs(ctx, in.PhaseID, in.Acts))
 }
 
 // JudgeRun says what became of a run whose activity was lost.

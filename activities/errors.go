@@ -6,6 +6,7 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
+	"tidewait/internal/agent"
 	"tidewait/internal/api"
 	"tidewait/internal/ledger"
 	"tidewait/internal/store"
@@ -30,7 +31,7 @@ func asTemporal(err error) error {
 		return final(err.Error(), api.ErrTypeRunning)
 	case errors.Is(err, store.ErrNoGateway):
 		return final("no gateway is alive to hold the mission's checkout; start one with `tidewait-worker run --roles gateway`", api.ErrTypeNoGateway)
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, agent.ErrNoRun):
 		return final(err.Error(), "NotFound")
 	}
 	return err

@@ -21,6 +21,7 @@ type Node struct {
 // Register adds the node's activities to a worker.
 func (n *Node) Register(w worker.ActivityRegistry) {
 	w.RegisterActivityWithOptions(n.ExecuteRun, activity.RegisterOptions{Name: workflows.ActivityExecuteRun})
+	w.RegisterActivityWithOptions(n.StopRun, activity.RegisterOptions{Name: workflows.ActivityStopRun})
 }
 
 // beatEvery is how often a run says that it is alive, and learns of its
@@ -39,6 +40,11 @@ func (n *Node) ExecuteRun(ctx context.Context, in workflows.ExecuteRunInput) (wo
 	p := &progress{last: Progress{Run: in.Machine.RunID}}
 	defer heartbeat.Keep(ctx, beatEvery, p.now)()
 	return n.Agent.Execute(ctx, in, p.take)
+}
+
+// StopRun ends a run because a person asked for it. It does not wait for the end.
+func (n *Node) StopRun(_ context.Context, in workflows.StopRunInput) error {
+	return asTemporal(n.Agent.StopRun(in.RunID, in.Reason, in.Keep))
 }
 
 // progress is the latest step of a run, for the next heartbeat. A run that is

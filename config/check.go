@@ -80,6 +80,7 @@ func (c *checker) fleet() {
 	f := c.settings.Fleet
 	c.positive("fleet.turn", f.Turn)
 	c.positive("fleet.retry_interval", f.RetryInterval)
+	c.positive("fleet.attempt_backoff", f.AttemptBackoff)
 	c.positive("fleet.heartbeat_interval", f.HeartbeatInterval)
 	c.positive("fleet.suspect_after", f.SuspectAfter)
 	c.positive("fleet.lease", f.Lease)

@@ -14,6 +14,7 @@ func Defaults() Settings {
 		Fleet: Fleet{
 			Turn:              time.Hour,
 			RetryInterval:     10 * time.Second,
+			AttemptBackoff:    10 * time.Second,
 			HeartbeatInterval: 5 * time.Second,
 			SuspectAfter:      15 * time.Second,
 			Lease:             90 * time.Second,

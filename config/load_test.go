@@ -46,7 +46,7 @@ func TestDefaults(t *testing.T) {
 		NATS:     config.NATS{URL: "nats://127.0.0.1:4222"},
 		Postgres: config.Postgres{URL: "postgres://127.0.0.1:5432/tidewait", MaxConns: 16},
 		Fleet: config.Fleet{
-			Turn: time.Hour, RetryInterval: 10 * time.Second, HeartbeatInterval: 5 * time.Second,
+			Turn: time.Hour, RetryInterval: 10 * time.Second, AttemptBackoff: 10 * time.Second, HeartbeatInterval: 5 * time.Second,
 			SuspectAfter: 15 * time.Second, Lease: 90 * time.Second, LostAfter: 2 * time.Minute,
 			SweepInterval: 30 * time.Second, ObjectTTL: 24 * time.Hour, LogTTL: 168 * time.Hour,
 			LogBytes: 1073741824, Priority: 50, Ageing: 30 * time.Minute, HeadWindow: 64,
@@ -89,7 +89,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		"temporal.config_file", "temporal.profile", "temporal.address", "temporal.namespace", "temporal.retention",
 		"nats.url", "nats.credentials", "nats.ca", "nats.cert", "nats.key",
 		"postgres.url", "postgres.max_conns",
-		"fleet.turn", "fleet.max_wait", "fleet.retry_interval", "fleet.heartbeat_interval", "fleet.suspect_after",
+		"fleet.turn", "fleet.max_wait", "fleet.retry_interval", "fleet.attempt_backoff", "fleet.heartbeat_interval", "fleet.suspect_after",
 		"fleet.lease", "fleet.lost_after", "fleet.sweep_interval", "fleet.object_ttl", "fleet.log_ttl",
 		"fleet.log_bytes", "fleet.priority", "fleet.ageing", "fleet.head_window",
 		"node.id", "node.labels", "node.backends", "node.cpus", "node.memory", "node.disk", "node.slots",

@@ -14,7 +14,7 @@ import (
 func TestFileRefusals(t *testing.T) {
 	for _, c := range []struct{ name, yaml, want string }{
 		{"unknown key", "fleet:\n  trun: 1h\n", "fleet.trun (tidewait.yaml:2): no such key; fleet has turn, max_wait, " +
-			"retry_interval, heartbeat_interval, suspect_after, lease, lost_after, sweep_interval, object_ttl, log_ttl, log_bytes, priority, ageing, head_window"},
+			"retry_interval, attempt_backoff, heartbeat_interval, suspect_after, lease, lost_after, sweep_interval, object_ttl, log_ttl, log_bytes, priority, ageing, head_window"},
 		{"unknown section", "flet: {}\n", "flet (tidewait.yaml:1): no such key; " +
 			"the top level has data_dir, log, temporal, nats, postgres, fleet, node, gateway, wadm, dev"},
 		{"upper case", "Log: {}\n", "Log (tidewait.yaml:1): no such key; " +
@@ -80,6 +80,7 @@ func TestImpossibleValues(t *testing.T) {
 		{"FLEET_SUSPECT_AFTER=90s", `fleet.suspect_after = "90s" (TIDEWAIT_FLEET_SUSPECT_AFTER): want less than fleet.lease, which is 1m30s`},
 		{"FLEET_LEASE=110s", `fleet.lease = "110s" (TIDEWAIT_FLEET_LEASE): want less than fleet.lost_after minus node.kill_grace, which is 2m - 10s: a silent node must have destroyed its machines before they are placed again`},
 		{"FLEET_LOST_AFTER=100s", `fleet.lease = "1m30s" (default): want less than fleet.lost_after minus node.kill_grace, which is 1m40s - 10s: a silent node must have destroyed its machines before they are placed again`},
+		{"FLEET_ATTEMPT_BACKOFF=0s", `fleet.attempt_backoff = "0s" (TIDEWAIT_FLEET_ATTEMPT_BACKOFF)` + yearLong},
 		{"FLEET_SWEEP_INTERVAL=0s", `fleet.sweep_interval = "0s" (TIDEWAIT_FLEET_SWEEP_INTERVAL)` + yearLong},
 		{"FLEET_OBJECT_TTL=0s", `fleet.object_ttl = "0s" (TIDEWAIT_FLEET_OBJECT_TTL)` + yearLong},
 		{"FLEET_LOG_TTL=0s", `fleet.log_ttl = "0s" (TIDEWAIT_FLEET_LOG_TTL)` + yearLong},

@@ -55,6 +55,7 @@ type Fleet struct {
 	Turn              time.Duration `mapstructure:"turn"`               // the longest a run may hold a node
 	MaxWait           time.Duration `mapstructure:"max_wait"`           // 0: two turns
 	RetryInterval     time.Duration `mapstructure:"retry_interval"`     // between tries of a phase that waits for capacity
+	AttemptBackoff    time.Duration `mapstructure:"attempt_backoff"`    // after a phase's first failed attempt; doubled after each
 	HeartbeatInterval time.Duration `mapstructure:"heartbeat_interval"` // of node agents
 	SuspectAfter      time.Duration `mapstructure:"suspect_after"`      // silence after which a node gets no new work
 	Lease             time.Duration `mapstructure:"lease"`              // silence after which an agent destroys its machines

@@ -267,7 +267,12 @@ func logBus(t *testing.T) *bus {
 
 func (b *bus) logLine(launch int, phase, run, stream, text string) {
 	b.t.Helper()
-	msg := nats.NewMsg(api.SubjectLog("m", launch, phase, run))
+	b.agentLine(launch, phase, run, "", stream, text)
+}
+
+func (b *bus) agentLine(launch int, phase, run, agent, stream, text string) {
+	b.t.Helper()
+	msg := nats.NewMsg(api.SubjectLog("m", launch, phase, run, agent))
 	msg.Header.Set(api.LogHeaderStream, stream)
 	msg.Header.Set(api.LogHeaderTime, "2026-11-30T13:00:05.5Z")
 	msg.Data = []byte(text)
@@ -288,6 +293,27 @@ func TestLogs(t *testing.T) {
 		{[]string{"--run", "r-3", "-t"}, "2026-11-30T13:00:05.500Z build * booted\n"},
 		{[]string{"--phase", "none"}, ""},
 		{[]string{"--run", "r-1", "-o", "json"}, `{"phase":"survey","run":"r-1","stream":"stdout","time":"2026-11-30T13:00:05.5Z","line":"looking"}` + "\n"},
+	} {
+		require.Equal(t, outcome{0, test.want, ""}, b.run(append([]string{"mission", "logs", "m"}, test.args...)...), "%q", test.args)
+	}
+}
+
+func TestLogsOfAgents(t *testing.T) {
+	t.Parallel()
+	b := logBus(t)
+	b.answer(api.SubjectMissionShow, always(api.MissionDetail{Mission: api.Mission{Name: "m", Status: "running", Launch: 2}}))
+	b.agentLine(2, "review", "r-4", "author", "stdout", "written")
+	b.agentLine(2, "review", "r-4", "critic-1", "stderr", "bad")
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "survey | looking\nbuild ! oops\nbuild * booted\nreview/author | written\nreview/critic-1 ! bad\n"},
+		{[]string{"--phase", "review"}, "review/author | written\nreview/critic-1 ! bad\n"},
+		{[]string{"--run", "r-4"}, "review/author | written\nreview/critic-1 ! bad\n"},
+		{[]string{"--agent", "critic-1"}, "review/critic-1 ! bad\n"},
+		{[]string{"--agent", "critic-2"}, ""},
+		{[]string{"--agent", "author", "-o", "json"}, `{"phase":"review","run":"r-4","agent":"author","stream":"stdout","time":"2026-11-30T13:00:05.5Z","line":"written"}` + "\n"},
 	} {
 		require.Equal(t, outcome{0, test.want, ""}, b.run(append([]string{"mission", "logs", "m"}, test.args...)...), "%q", test.args)
 	}

@@ -65,12 +65,13 @@ the command leaves the mission running.`,
 	return cmd
 }
 
-// launcher launches one document.
+// launcher launches one document, or one mission again.
 type launcher struct {
 	*cli
 	settings config.Settings
-	document document
+	document document // of a rerun: none, or what has changed
 	actor    string
+	rerun    *api.Rerun // nil: a launch from the start
 
 	temporal client.Client
 	engine   *engine
@@ -92,7 +93,12 @@ func (l *launcher) close() {
 	l.temporal.Close()
 }
 
-func (l *launcher) name() string { return l.document.mission.Name }
+func (l *launcher) name() string {
+	if l.rerun != nil {
+		return l.rerun.Mission
+	}
+	return l.document.mission.Name
+}
 
 func (l *launcher) run(ctx context.Context, wait, follow bool) error {
 	if err := l.checkIdle(ctx); err != nil {
@@ -123,6 +129,10 @@ func (l *launcher) run(ctx context.Context, wait, follow bool) error {
 }
 
 func launchedText(reply api.LaunchReply) string {
+	if reply.RerunOf > 0 {
+		return fmt.Sprintf("mission %s is launched again: launch %d, after what launch %d made, workflow %s\n",
+			reply.Mission, reply.Launch, reply.RerunOf, reply.WorkflowID)
+	}
 	return fmt.Sprintf("mission %s is launched: launch %d, workflow %s\n", reply.Mission, reply.Launch, reply.WorkflowID)
 }
 
@@ -140,7 +150,7 @@ func endText(result api.MissionResult, followed bool) string {
 func (l *launcher) checkIdle(ctx context.Context) error {
 	detail, err := showMission(ctx, l.engine, l.name(), 0)
 	switch {
-	case isNotFound(err):
+	case isNotFound(err) && l.rerun == nil:
 		return nil
 	case err != nil:
 		return err
@@ -156,35 +166,44 @@ func alreadyRunning(name string) error {
 }
 
 func (l *launcher) launch(ctx context.Context) (api.LaunchReply, error) {
-	source, err := l.document.workspace()
+	if l.rerun != nil {
+		return l.start(ctx, l.rerunOptions(), l.rerunRequest())
+	}
+	request, err := l.bundled(ctx)
 	if err != nil {
 		return api.LaunchReply{}, err
 	}
-	bundle, err := l.sendWorkspace(ctx, l.engine, l.settings, source)
-	if err != nil {
-		return api.LaunchReply{}, err
-	}
-	reply, err := l.updateWithStart(ctx, api.LaunchRequest{
-		Document: l.document.mission.Canonical(),
-		Bundle:   bundle.SHA256,
-		SHA256:   bundle.SHA256,
-		Head:     bundle.Head,
-		Actor:    l.actor,
-	})
+	return l.start(ctx, startOptions(l.document.mission, l.actor), request)
+}
+
+func (l *launcher) start(ctx context.Context, options client.StartWorkflowOptions, request api.LaunchRequest) (api.LaunchReply, error) {
+	reply, err := l.updateWithStart(ctx, options, request)
 	if err != nil {
 		return reply, l.launchFault(ctx, err)
 	}
 	return reply, nil
 }
 
+// bundled asks for a launch of the document, after its workspace was sent.
+func (l *launcher) bundled(ctx context.Context) (api.LaunchRequest, error) {
+	source, err := l.document.workspace()
+	if err != nil {
+		return api.LaunchRequest{}, err
+	}
+	bundle, err := l.sendWorkspace(ctx, l.engine, l.settings, source)
+	return api.LaunchRequest{
+		Document: l.document.mission.Canonical(), Bundle: bundle.SHA256, SHA256: bundle.SHA256, Head: bundle.Head, Actor: l.actor,
+	}, err
+}
+
 // updateWithStart starts the mission's workflow and waits for its answer to the
 // launch: one request, so that no workflow is left without a launch.
-func (l *launcher) updateWithStart(ctx context.Context, request api.LaunchRequest) (api.LaunchReply, error) {
+func (l *launcher) updateWithStart(ctx context.Context, options client.StartWorkflowOptions, request api.LaunchRequest) (api.LaunchReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, launchTimeout)
 	defer cancel()
 	var reply api.LaunchReply
 	update, err := l.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
-		StartWorkflowOperation: l.temporal.NewWithStartWorkflowOperation(startOptions(l.document.mission, l.actor), api.MissionWorkflow, struct{}{}),
+		StartWorkflowOperation: l.temporal.NewWithStartWorkflowOperation(options, api.MissionWorkflow, struct{}{}),
 		UpdateOptions: client.UpdateWorkflowOptions{
 			WorkflowID:   api.MissionWorkflowID(l.name()),
 			UpdateName:   api.UpdateLaunch,
@@ -250,6 +269,8 @@ func (l *launcher) refused(err *temporal.ApplicationError) error {
 		return alreadyRunning(l.name())
 	case api.ErrTypeNoGateway:
 		return unreachable("mission %s is not launched: %s", l.name(), err.Message())
+	case api.ErrTypeNoRerun:
+		return failed("mission %s is not launched again: %s", l.name(), err.Message())
 	case api.ErrTypeInvalidMission:
 		return usage("mission %s is not launched: %s", l.name(), err.Message())
 	case api.ErrTypeCapability:

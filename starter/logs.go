@@ -21,6 +21,7 @@ const statusInterval = 2 * time.Second
 type logsOptions struct {
 	launch     int
 	phase, run string
+	agent      string
 	follow     bool
 	timestamps bool
 }
@@ -33,7 +34,8 @@ func logsCommand(c *cli) *cobra.Command {
 		Long: `Print what a mission's commands wrote, oldest first. With --follow new lines are
 printed as they come, until the mission has ended.`,
 		Example: `  tidewait mission logs nightly-port
-  tidewait mission logs nightly-port --phase build -f`,
+  tidewait mission logs nightly-port --phase build -f
+  tidewait mission logs nightly-port --phase review --agent critic-1`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeMissions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,6 +45,7 @@ printed as they come, until the mission has ended.`,
 	addLaunch(cmd, &o.launch)
 	cmd.Flags().StringVar(&o.phase, "phase", "", "only this phase's")
 	cmd.Flags().StringVar(&o.run, "run", "", "only this run's")
+	cmd.Flags().StringVar(&o.agent, "agent", "", "only this agent's, of a composed phase")
 	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the mission has ended")
 	cmd.Flags().BoolVarP(&o.timestamps, "timestamps", "t", false, "print when each line was read")
 	return cmd
@@ -53,8 +56,7 @@ func (c *cli) logs(ctx context.Context, e *engine, name string, o logsOptions) e
 	if err != nil {
 		return err
 	}
-	filter := api.SubjectLog(name, detail.Launch, orAny(o.phase), orAny(o.run))
-	consumer, err := e.logConsumer(ctx, filter)
+	consumer, err := e.logConsumer(ctx, o.subjects(name, detail.Launch))
 	if err != nil {
 		return err
 	}
@@ -68,6 +70,16 @@ func (c *cli) logs(ctx context.Context, e *engine, name string, o logsOptions) e
 	})
 }
 
+// subjects are those of the logs that the flags ask for. Only those of composed
+// phases name an agent.
+func (o logsOptions) subjects(mission string, launch int) []string {
+	ofAgents := api.SubjectLog(mission, launch, orAny(o.phase), orAny(o.run), orAny(o.agent))
+	if o.agent != "" {
+		return []string{ofAgents}
+	}
+	return []string{api.SubjectLog(mission, launch, orAny(o.phase), orAny(o.run), ""), ofAgents}
+}
+
 // orAny returns a token of a NATS subject that matches the name, or any name.
 func orAny(name string) string {
 	if name == "" {
@@ -76,14 +88,14 @@ func orAny(name string) string {
 	return name
 }
 
-func (e *engine) logConsumer(ctx context.Context, filter string) (jetstream.Consumer, error) {
+func (e *engine) logConsumer(ctx context.Context, subjects []string) (jetstream.Consumer, error) {
 	js, err := jetstream.New(e.conn)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use JetStream: %w", err)
 	}
 	opening, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
-	consumer, err := js.OrderedConsumer(opening, api.LogStream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
+	consumer, err := js.OrderedConsumer(opening, api.LogStream, jetstream.OrderedConsumerConfig{FilterSubjects: subjects})
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()

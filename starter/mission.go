@@ -18,7 +18,7 @@ func missionCommand(c *cli) *cobra.Command {
 		Example: "  tidewait mission launch nightly-port.yaml --wait",
 	})
 	cmd.AddCommand(
-		validateCommand(c), launchCommand(c), missionListCommand(c), missionShowCommand(c),
+		validateCommand(c), launchCommand(c), rerunCommand(c), missionListCommand(c), missionShowCommand(c),
 		resultsCommand(c), logsCommand(c), missionCancelCommand(c),
 	)
 	return cmd
@@ -80,20 +80,24 @@ func showMission(ctx context.Context, e *engine, name string, launch int) (api.M
 
 func missionCancelCommand(c *cli) *cobra.Command {
 	var reason string
+	var keep bool
 	cmd := &cobra.Command{
-		Use:               "cancel NAME",
-		Short:             "Cancel a running mission; its machines are destroyed, its results kept",
-		Example:           `  tidewait mission cancel nightly-port --reason "wrong branch"`,
+		Use:   "cancel NAME",
+		Short: "Cancel a running mission; its machines are destroyed, its results kept",
+		Long:  `Cancel a running mission. What its phases have committed stays. ` + keepText,
+		Example: `  tidewait mission cancel nightly-port --reason "wrong branch"
+  tidewait mission cancel nightly-port --reason "takes too long" --keep`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeMissions,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for everyone who looks at the mission later")
+	addKeep(cmd, &keep)
 	actor := addActor(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.signal(cmd, workflowSignal{
 			workflow: api.MissionWorkflowID(args[0]),
 			name:     api.SignalCancel,
-			argument: api.Cancel{Actor: *actor, Reason: reason},
+			argument: api.Cancel{Actor: *actor, Reason: reason, Keep: keep},
 			target:   "mission " + args[0],
 			lookup:   "tidewait mission show " + args[0],
 			done:     fmt.Sprintf("mission %s is being cancelled", args[0]),

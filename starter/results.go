@@ -23,6 +23,8 @@ type resultsOptions struct {
 	diff   bool
 	phase  string
 	into   string
+	// partial is a cancelled phase whose own branch is brought home.
+	partial string
 }
 
 func resultsCommand(c *cli) *cobra.Command {
@@ -32,12 +34,16 @@ func resultsCommand(c *cli) *cobra.Command {
 		Short: "Show what a mission's phases committed, or bring it home",
 		Example: `  tidewait mission results nightly-port
   tidewait mission results nightly-port --diff --phase build
-  tidewait mission results nightly-port --into ./repo`,
+  tidewait mission results nightly-port --into ./repo
+  tidewait mission results nightly-port --into ./repo --partial build`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeMissions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.into != "" && (o.diff || o.phase != "") {
 				return usage("--into fetches the whole branch; leave out --diff and --phase")
+			}
+			if o.partial != "" && o.into == "" {
+				return usage("--partial says which branch --into fetches; add --into DIR")
 			}
 			return c.withEngine(cmd, func(ctx context.Context, e *engine) error { return c.results(ctx, e, args[0], o) })
 		},
@@ -46,6 +52,7 @@ func resultsCommand(c *cli) *cobra.Command {
 	cmd.Flags().BoolVar(&o.diff, "diff", false, "show what each phase changed")
 	cmd.Flags().StringVar(&o.phase, "phase", "", "only this phase's")
 	cmd.Flags().StringVar(&o.into, "into", "", "fetch the mission's branch into the git repository in this directory")
+	cmd.Flags().StringVar(&o.partial, "partial", "", "with --into: the branch of what this cancelled phase had made")
 	return cmd
 }
 
@@ -59,6 +66,7 @@ func (c *cli) results(ctx context.Context, e *engine, name string, o resultsOpti
 	}
 	request := api.ResultsRequest{Mission: name, Launch: detail.Launch}
 	if o.into != "" {
+		request.Partial = o.partial
 		return c.bringHome(ctx, e, detail.Gateway, request, o.into)
 	}
 	results, err := askGateway[api.Results](ctx, e, detail.Gateway, "log", request)

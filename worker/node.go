@@ -41,13 +41,14 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	a, err := agent.New(ctx, agent.Options{
 		Node: id, Version: version, Labels: s.Node.Labels, Total: total, StartLimit: s.Node.StartLimit,
 		Heartbeat: s.Fleet.HeartbeatInterval, Lease: s.Fleet.Lease, StepTimeout: s.Node.StepTimeout, ProbeTimeout: s.Node.ProbeTimeout,
-		Limits: vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: nodeBackends(ctx, svc, id), NATS: svc.nats, Log: svc.log,
+		KillGrace: s.Node.KillGrace,
+		Limits:    vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: nodeBackends(ctx, svc, id), NATS: svc.nats, Log: svc.log,
 	})
 	if err != nil {
 		return err
 	}
 	w := worker.New(svc.temporal, workflows.NodeQueue(id), worker.Options{
-		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: int(s.Node.Slots),
+		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: int(s.Node.Slots) + stopsAtOnce,
 		// A run learns of its cancellation with a heartbeat, so none is held back.
 		MaxHeartbeatThrottleInterval: time.Second, DefaultHeartbeatThrottleInterval: time.Second,
 	})
@@ -73,6 +74,11 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	a.Stop(stopping)
 	return nil
 }
+
+// stopsAtOnce are activities beside those that hold the node's slots, so that a
+// run can be stopped while all of them are in use. Placement never gives a node
+// more runs than slots.
+const stopsAtOnce = 4
 
 func nodeBackends(ctx context.Context, svc *services, id string) []vm.Backend {
 	s := svc.settings

@@ -6,6 +6,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"tidewait/internal/api"
+	"tidewait/internal/ledger"
 )
 
 // cancellation is how a person ends a workflow: by the cancel signal, which
@@ -23,7 +24,7 @@ func newCancellation(ctx workflow.Context, description string) cancellation {
 	c := cancellation{ctx: ctx}
 	c.work, c.stop = workflow.WithCancel(ctx)
 	c.signal = workflow.GetSignalChannelWithOptions(ctx, api.SignalCancel, workflow.SignalChannelOptions{
-		Description: description + ` Input: {"actor": "you", "reason": "why"}`,
+		Description: description + ` Input: {"actor": "you", "reason": "why"}; with "keep": true what a run has made is committed to a branch of its own.`,
 	})
 	return c
 }
@@ -42,6 +43,9 @@ func (c *cancellation) signalled() bool {
 // requested reports whether the workflow is to end.
 func (c *cancellation) requested() bool { return c.signalled() || c.work.Err() != nil }
 
+// keep reports whether what a run has made is wanted.
+func (c *cancellation) keep() bool { return c.signalled() && c.by.Keep }
+
 // sentence says who ended the workflow and why, as far as that is known.
 func (c *cancellation) sentence(natively string) string {
 	if !c.signalled() {
@@ -57,16 +61,41 @@ func (c *cancellation) sentence(natively string) string {
 	return fmt.Sprintf("cancelled by %s: %s", actor, reason)
 }
 
+// act is what a person did, when one did. A native cancellation names nobody.
+func (c *cancellation) act() *ledger.Act {
+	if !c.signalled() {
+		return nil
+	}
+	return &ledger.Act{
+		Key:  workflow.GetInfo(c.ctx).OriginalRunID + "/" + ledger.ActCancel,
+		Verb: ledger.ActCancel, Actor: c.by.Actor, Note: c.by.Reason,
+	}
+}
+
 // readCancel takes what a person typed, in a form that has no schema: a signal
 // that asks for an end must not be dropped because of how it says so.
 func readCancel(said any) *api.Cancel {
 	var c api.Cancel
-	switch v := said.(type) {
-	case string:
-		c.Reason = v
-	case map[string]any:
-		c.Actor, _ = v["actor"].(string)
-		c.Reason, _ = v["reason"].(string)
+	c.Actor, c.Reason = readWords(said)
+	if fields, ok := said.(map[string]any); ok {
+		c.Keep, _ = fields["keep"].(bool)
 	}
 	return &c
+}
+
+// readWords takes the actor and the reason or note of a signal that a person may
+// have typed. Words alone are a reason.
+func readWords(said any) (actor, words string) {
+	switch v := said.(type) {
+	case string:
+		return "", v
+	case map[string]any:
+		actor, _ = v["actor"].(string)
+		for _, key := range []string{"reason", "note"} {
+			if text, ok := v[key].(string); ok && words == "" {
+				words = text
+			}
+		}
+	}
+	return actor, words
 }

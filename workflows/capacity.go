@@ -29,9 +29,14 @@ func (p *phase) place() (ledger.Placed, error) {
 			return ledger.Placed{}, failed(string(outcome.Incapable.Code), outcome.Incapable.Sentence, ledger.RunEnd{})
 		case outcome.Ended != nil:
 			return ledger.Placed{}, &phaseEnd{Ended: *outcome.Ended, written: true}
+		case outcome.Paused != nil && p.isLong():
+			return ledger.Placed{}, p.continueAsNew()
+		case outcome.Paused != nil:
+			outcome, err = p.awaitGate(*outcome.Paused)
+			continue
 		}
 		p.progress.Waiting = outcome.Waiting
-		if workflow.GetInfo(p.ctx).GetContinueAsNewSuggested() {
+		if p.isLong() {
 			return ledger.Placed{}, p.continueAsNew()
 		}
 		outcome, err = p.awaitCapacity(*outcome.Waiting)
@@ -44,9 +49,13 @@ func (p *phase) firstLook() (ledger.Outcome, error) {
 	}
 	workflow.SetCurrentDetails(p.ctx, p.waits.header+"asking for a node")
 	var outcome ledger.Outcome
-	in := PlaceInput{PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool, Wake: ledger.WakeFirst}
+	in := PlaceInput{PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool, Wake: ledger.WakeFirst, Gate: p.gate}
 	err := workflow.ExecuteLocalActivity(withLocal(p.work, "ask for a node"), ActivityPlace, in).Get(p.work, &outcome)
-	if err == nil || isFinal(err) || p.cancel.requested() {
+	if err == nil {
+		p.gate = nil // passed, or asked anew
+		return outcome, nil
+	}
+	if isFinal(err) || p.cancel.requested() {
 		return outcome, err
 	}
 	// The placer does not answer. That is a wait like any other: it has a code, a
@@ -82,7 +91,7 @@ func (p *phase) awaitCapacity(w ledger.Waiting) (outcome ledger.Outcome, err err
 			err = nil
 		}
 	})
-	sel.AddReceive(p.nudge, func(c workflow.ReceiveChannel, _ bool) { drain(c); p.wake = ledger.WakeNudge })
+	sel.AddReceive(p.nudge, func(workflow.ReceiveChannel, bool) { p.takeNudges(); p.wake = ledger.WakeNudge })
 	sel.AddReceive(p.placed, func(c workflow.ReceiveChannel, _ bool) { drain(c); p.wake = ledger.WakeEvent })
 	if p.bound.fires != nil {
 		sel.AddFuture(p.bound.fires, func(workflow.Future) { expired = true })
@@ -93,6 +102,9 @@ func (p *phase) awaitCapacity(w ledger.Waiting) (outcome ledger.Outcome, err err
 		p.bound.end()
 		return p.expire()
 	}
+	if err == nil {
+		err = p.recordActs()
+	}
 	return outcome, err
 }
 
@@ -101,7 +113,7 @@ func (p *phase) awaitCapacity(w ledger.Waiting) (outcome ledger.Outcome, err err
 func (p *phase) retryPlace(ctx workflow.Context, w ledger.Waiting) workflow.Future {
 	in := PlaceInput{
 		PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool,
-		Wake: p.wake, Retrying: true, LastCode: w.Code,
+		Wake: p.wake, Retrying: true, LastCode: w.Code, Gate: p.gate,
 	}
 	p.wake = ledger.WakeTimer
 	interval := p.in.Fleet.RetryInterval
@@ -184,15 +196,22 @@ func starts(w ledger.Waiting) string {
 	}
 }
 
-// continueAsNew goes on with the same wait in a new run. Signals that are left
-// unread are no loss: the new run looks at once.
+// isLong reports whether the history is to be cut. A release that came is read
+// before that; other signals are no loss.
+func (p *phase) isLong() bool {
+	return workflow.GetInfo(p.ctx).GetContinueAsNewSuggested() && p.release.Len() == 0
+}
+
+// continueAsNew goes on with the same wait in a new run, which looks at once.
 func (p *phase) continueAsNew() error {
 	next := p.in
 	next.Resume = p.progress
-	w := *p.progress.Waiting
-	if p.bound.fires != nil {
-		w.Left = p.bound.at.Sub(workflow.Now(p.ctx))
+	if p.progress.Waiting != nil {
+		w := *p.progress.Waiting
+		if p.bound.fires != nil {
+			w.Left = p.bound.at.Sub(workflow.Now(p.ctx))
+		}
+		next.Resume.Waiting = &w
 	}
-	next.Resume.Waiting = &w
 	return workflow.NewContinueAsNewError(p.ctx, api.PhaseWorkflow, next)
 }

@@ -253,9 +253,10 @@ func TestAWaitingPhaseIsCancelled(t *testing.T) {
 	for name, c := range map[string]struct {
 		send     func(*env)
 		sentence string
+		by       *ledger.Act
 	}{
-		"by signal": {func(e *env) { e.SignalWorkflow(api.SignalCancel, api.Cancel{Actor: "ann", Reason: "enough"}) }, "cancelled by ann: enough"},
-		"natively":  {func(e *env) { e.CancelWorkflow() }, "cancelled with its mission or through Temporal"},
+		"by signal": {func(e *env) { e.SignalWorkflow(api.SignalCancel, api.Cancel{Actor: "ann", Reason: "enough"}) }, "cancelled by ann: enough", cancelBy("ann", "enough")},
+		"natively":  {func(e *env) { e.CancelWorkflow() }, "cancelled with its mission or through Temporal", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t)
@@ -265,7 +266,7 @@ func TestAWaitingPhaseIsCancelled(t *testing.T) {
 
 			ended := e.endedPhase(phaseInput())
 
-			want := ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: c.sentence}
+			want := ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: c.sentence, By: c.by}
 			require.Equal(t, want, ended)
 			require.Equal(t, 33*time.Minute, e.elapsed())
 			require.Equal(t, []workflows.FinishPhaseInput{{
@@ -316,7 +317,7 @@ func TestContinuingAsNewKeepsTheWait(t *testing.T) {
 		first.SignalWorkflow(api.SignalNudge, api.Nudge{Actor: "ann"})
 	}, 90*time.Minute)
 	in := phaseInput()
-	in.Resume = workflows.PhaseProgress{Attempt: 2, Failed: 1, Lost: 1}
+	in.Resume = workflows.PhaseProgress{Attempt: 2, Lost: 1}
 
 	_, err := first.phase(in)
 

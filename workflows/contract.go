@@ -6,6 +6,7 @@ package workflows
 import (
 	"time"
 
+	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
 	"tidewait/internal/scaler"
@@ -15,9 +16,10 @@ import (
 // Fleet is the part of the configuration that workflows need. It is read once,
 // when a mission is launched, and travels in inputs.
 type Fleet struct {
-	RetryInterval time.Duration `json:"retryInterval"` // nanoseconds, between tries of a phase that waits
-	NodePickup    time.Duration `json:"nodePickup"`    // nanoseconds in which a live agent picks a run up
-	StepAllowance time.Duration `json:"stepAllowance"` // nanoseconds for a run's steps beside its turn
+	RetryInterval  time.Duration `json:"retryInterval"`  // nanoseconds, between tries of a phase that waits
+	NodePickup     time.Duration `json:"nodePickup"`     // nanoseconds in which a live agent picks a run up
+	StepAllowance  time.Duration `json:"stepAllowance"`  // nanoseconds for a run's steps beside its turn
+	AttemptBackoff time.Duration `json:"attemptBackoff"` // nanoseconds between the first two attempts of a phase
 }
 
 // MissionInput is empty: what to run arrives with the launch update.
@@ -25,9 +27,10 @@ type MissionInput struct{}
 
 // LaunchInput asks the engine to record and launch a mission.
 type LaunchInput struct {
-	Document []byte `json:"document"`
-	Actor    string `json:"actor"`
-	RunID    string `json:"runId"` // of the mission's workflow
+	Document []byte     `json:"document"`
+	Actor    string     `json:"actor"`
+	RunID    string     `json:"runId"` // of the mission's workflow
+	Rerun    *api.Rerun `json:"rerun,omitempty"`
 }
 
 // LaunchResult is a launch, or why there is none.
@@ -47,13 +50,25 @@ type LaunchedMission struct {
 	Phases []PhaseCommand `json:"phases"`
 }
 
-// PhaseCommand is what one phase runs.
+// PhaseCommand is what one phase runs. Of a composed phase, Command, Collect and
+// Machine are empty.
 type PhaseCommand struct {
-	Name     string     `json:"name"`
-	Command  vm.Command `json:"command"`
-	Collect  []string   `json:"collect,omitempty"`
-	Machine  vm.Spec    `json:"machine"` // without its run id
-	Attempts int        `json:"attempts"`
+	Name     string         `json:"name"`
+	Command  vm.Command     `json:"command"`
+	Collect  []string       `json:"collect,omitempty"`
+	Machine  vm.Spec        `json:"machine"` // without its run id
+	Agents   []AgentCommand `json:"agents,omitempty"`
+	Attempts int            `json:"attempts"`
+	Hold     *ledger.Hold   `json:"hold,omitempty"`
+}
+
+// AgentCommand is what one machine of a composed phase runs.
+type AgentCommand struct {
+	Name       string     `json:"name"`
+	Designated bool       `json:"designated,omitempty"` // the phase succeeds only when its command does
+	Command    vm.Command `json:"command"`
+	Collect    []string   `json:"collect,omitempty"`
+	Machine    vm.Spec    `json:"machine"` // without its run id, but for a node's agent
 }
 
 // Object is a blob in the object store.
@@ -71,6 +86,7 @@ type OpenCheckoutInput struct {
 	Head    string `json:"head"`          // the commit to start from, of a local workspace
 	URL     string `json:"url,omitempty"` // of a remote workspace
 	Ref     string `json:"ref,omitempty"`
+	Commit  string `json:"commit,omitempty"` // of an earlier launch, that a rerun starts from
 }
 
 // Checkout is a launch's branch and the files its next phase starts from.
@@ -117,7 +133,6 @@ type PhaseInput struct {
 // PhaseProgress is what a phase remembers across continue-as-new.
 type PhaseProgress struct {
 	Attempt int             `json:"attempt"` // of placement, from 1
-	Failed  int             `json:"failed"`  // attempts that the command failed
 	Lost    int             `json:"lost"`    // runs lost with their node
 	Waiting *ledger.Waiting `json:"waiting,omitempty"`
 }
@@ -135,7 +150,9 @@ type PlaceInput struct {
 	Wake    ledger.Wake `json:"wake"` // of the first try; later ones are the timer's
 	// Retrying makes a refusal an error that the server retries, unless its
 	// code is no longer LastCode.
-	Retrying bool          `json:"retrying,omitempty"`
+	Retrying bool `json:"retrying,omitempty"`
+	// Gate is what is new before the queue; nil: nothing.
+	Gate     *ledger.Gate  `json:"gate,omitempty"`
 	LastCode capacity.Code `json:"lastCode,omitempty"`
 }
 
@@ -160,6 +177,12 @@ type RetryPhaseInput struct {
 	Run     ledger.RunEnd `json:"run"`
 }
 
+// RecordActsInput is what people did to a phase.
+type RecordActsInput struct {
+	PhaseID int64        `json:"phaseId"`
+	Acts    []ledger.Act `json:"acts"`
+}
+
 // JudgeRunInput asks what became of a run whose activity was lost.
 type JudgeRunInput struct {
 	RunID string `json:"runId"`
@@ -174,12 +197,22 @@ type ExecuteRunInput struct {
 	Launch  int           `json:"launch"`
 	Phase   string        `json:"phase"`
 	Backend string        `json:"backend"`
-	Machine vm.Spec       `json:"machine"` // with its run id
+	Machine vm.Spec       `json:"machine"` // with its run id; of a composed phase with nothing else
 	Command vm.Command    `json:"command"`
 	Collect []string      `json:"collect,omitempty"`
-	Input   Object        `json:"input"`
-	Turn    time.Duration `json:"turn"` // nanoseconds
+	Input   Object        `json:"input"` // the same for all machines
+	Turn    time.Duration `json:"turn"`  // nanoseconds
 	Node    string        `json:"node"`
+	// Agents are the machines of a composed phase, each with its own run id.
+	Agents []AgentCommand `json:"agents,omitempty"`
+}
+
+// StopRunInput tells a node's agent to end a run because a person asked for it:
+// TERM, grace, the end of its machine.
+type StopRunInput struct {
+	RunID  string `json:"runId"`
+	Reason string `json:"reason"`
+	Keep   bool   `json:"keep,omitempty"` // collect what is there, if the command ends within its grace
 }
 
 // ExecuteRunResult is how a run ended on its node. Its machine is gone.
@@ -195,6 +228,26 @@ type ExecuteRunResult struct {
 	// Results are set when the command succeeded.
 	Results Object   `json:"results,omitzero"`
 	Deleted []string `json:"deleted,omitempty"`
+	// Partial says that the run was stopped, and the results are what it had made.
+	Partial bool `json:"partial,omitempty"`
+	// Agents are the machines of a composed phase, each with its own end and
+	// results. Failed is the one whose end failed the run.
+	Agents []AgentResult `json:"agents,omitempty"`
+	Failed string        `json:"failed,omitempty"`
+}
+
+// AgentResult is how one machine of a composed phase ended.
+type AgentResult struct {
+	Name    string   `json:"name"`
+	Info    vm.Info  `json:"info,omitzero"`
+	Exit    *vm.Exit `json:"exit,omitempty"`    // of its command, when it ran to an end
+	Stopped bool     `json:"stopped,omitempty"` // it was ended with the phase, not by itself
+	// FailureCode and Failure are set when a step of it failed.
+	FailureCode string `json:"failureCode,omitempty"`
+	Failure     string `json:"failure,omitempty"`
+	// Results are what it has changed, when that was collected.
+	Results *Object  `json:"results,omitempty"`
+	Deleted []string `json:"deleted,omitempty"`
 }
 
 // CommitResultsInput asks a gateway to make a run's results a commit.
@@ -209,6 +262,19 @@ type CommitResultsInput struct {
 	Results Object   `json:"results"`
 	Deleted []string `json:"deleted,omitempty"`
 	Last    bool     `json:"last,omitempty"` // the files at the commit are not asked for
+	// Parts are the results of the machines of a composed phase, which are to be
+	// merged. Results and Deleted are empty then.
+	Parts []ResultsPart `json:"parts,omitempty"`
+	// Partial says why the run was ended early. Its results are committed to a
+	// branch of their own then.
+	Partial string `json:"partial,omitempty"`
+}
+
+// ResultsPart is what one machine of a composed phase has changed.
+type ResultsPart struct {
+	Agent   string   `json:"agent"`
+	Results Object   `json:"results"`
+	Deleted []string `json:"deleted,omitempty"`
 }
 
 // LatticeInput starts the workflow that keeps a lattice observed, and each

@@ -21,13 +21,15 @@ type env struct {
 	*testsuite.TestWorkflowEnvironment
 	*fakes
 	t testing.TB
+
+	missionBy *ledger.Act // who ended the mission, as it was recorded
 }
 
 func newEnv(t testing.TB) *env {
 	t.Helper()
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(quiet)
-	e := &env{suite.NewTestWorkflowEnvironment(), newFakes(), t}
+	e := &env{TestWorkflowEnvironment: suite.NewTestWorkflowEnvironment(), fakes: newFakes(), t: t}
 	e.RegisterWorkflowWithOptions(workflows.Mission, workflow.RegisterOptions{Name: api.MissionWorkflow})
 	e.RegisterWorkflowWithOptions(workflows.Phase, workflow.RegisterOptions{Name: api.PhaseWorkflow})
 	e.RegisterWorkflowWithOptions(workflows.Lattice, workflow.RegisterOptions{Name: api.LatticeWorkflow})
@@ -121,6 +123,11 @@ func waitAttrs(code string) attrs {
 func noWait(more ...temporal.SearchAttributeUpdate) attrs {
 	return append(more, workflows.AttrWait.ValueUnset(), workflows.AttrReason.ValueUnset(),
 		workflows.AttrSince.ValueUnset(), workflows.AttrBound.ValueUnset())
+}
+
+// cancelBy is what is recorded of a cancel signal; run ids are empty here.
+func cancelBy(actor, note string) *ledger.Act {
+	return &ledger.Act{Key: "/cancel", Verb: "cancel", Actor: actor, Note: note}
 }
 
 func heartbeatLost() error { return temporal.NewHeartbeatTimeoutError() }

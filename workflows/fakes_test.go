@@ -31,6 +31,9 @@ type fakes struct {
 	expire        func(context.Context, workflows.ExpireInput) (ledger.Outcome, error)
 	finishPhase   func(context.Context, workflows.FinishPhaseInput) (ledger.Ended, error)
 	retryPhase    func(context.Context, workflows.RetryPhaseInput) (int, error)
+	backOff       func(context.Context, ledger.BackOff) (ledger.BackedOff, error)
+	recordActs    func(context.Context, workflows.RecordActsInput) error
+	stopRun       func(context.Context, workflows.StopRunInput) error
 	judgeRun      func(context.Context, workflows.JudgeRunInput) (ledger.Verdict, error)
 	setCheckout   func(context.Context, workflows.SetCheckoutInput) error
 	finishMission func(context.Context, workflows.FinishMissionInput) error
@@ -62,6 +65,16 @@ func newFakes() *fakes {
 		},
 		finishPhase: func(_ context.Context, in workflows.FinishPhaseInput) (ledger.Ended, error) { return in.End, nil },
 		retryPhase:  func(_ context.Context, in workflows.RetryPhaseInput) (int, error) { return in.Attempt + 1, nil },
+		backOff: func(_ context.Context, in ledger.BackOff) (ledger.BackedOff, error) {
+			if in.Attempt >= in.Attempts {
+				return ledger.BackedOff{Attempt: in.Attempt, Exhausted: true}, nil
+			}
+			return ledger.BackedOff{Attempt: in.Attempt + 1}, nil
+		},
+		recordActs: func(context.Context, workflows.RecordActsInput) error { return nil },
+		stopRun: func(context.Context, workflows.StopRunInput) error {
+			return final("the agent does not have the run", "NotFound") // it is told by a cancellation
+		},
 		judgeRun: func(context.Context, workflows.JudgeRunInput) (ledger.Verdict, error) {
 			return ledger.Verdict{Gone: true, Reason: "the agent of node node-a came back without its run", Node: "node-a"}, nil
 		},
@@ -96,6 +109,9 @@ func (f *fakes) Register(r worker.ActivityRegistry) {
 		workflows.ActivityExpire:        keep(f, workflows.ActivityExpire, f.expire),
 		workflows.ActivityFinishPhase:   keep(f, workflows.ActivityFinishPhase, f.finishPhase),
 		workflows.ActivityRetryPhase:    keep(f, workflows.ActivityRetryPhase, f.retryPhase),
+		workflows.ActivityBackOff:       keep(f, workflows.ActivityBackOff, f.backOff),
+		workflows.ActivityRecordActs:    keepOnly(f, workflows.ActivityRecordActs, f.recordActs),
+		workflows.ActivityStopRun:       keepOnly(f, workflows.ActivityStopRun, f.stopRun),
 		workflows.ActivityJudgeRun:      keep(f, workflows.ActivityJudgeRun, f.judgeRun),
 		workflows.ActivityNoteWait:      keepOnly(f, workflows.ActivityNoteWait, f.noteWait),
 		workflows.ActivityClearWait:     keepOnly(f, workflows.ActivityClearWait, f.clearWait),
@@ -167,7 +183,7 @@ var (
 
 	boundAfter = 2 * time.Hour
 
-	fleet = workflows.Fleet{RetryInterval: 10 * time.Second, NodePickup: 30 * time.Second, StepAllowance: 10 * time.Minute}
+	fleet = workflows.Fleet{RetryInterval: 10 * time.Second, NodePickup: 30 * time.Second, StepAllowance: 10 * time.Minute, AttemptBackoff: 10 * time.Second}
 
 	survey = workflows.PhaseCommand{
 		Name: "survey", Command: vm.Command{Argv: []string{"make", "survey"}, Env: map[string]string{"MODE": "fast"}},

@@ -224,7 +224,7 @@ func TestResets(t *testing.T) {
 			f.executeRun = g.run
 			book := newBook(f)
 			s.serve(f)
-			_, err := s.launch(launchRequest)
+			launched, err := s.launch(launchRequest)
 			require.NoError(t, err)
 			g.await(t)
 			again := s.reset(missionID, firstTask)
@@ -241,7 +241,11 @@ func TestResets(t *testing.T) {
 			for _, e := range ends {
 				require.Equal(t, c.phase, e.End.Failure)
 			}
-			require.Equal(t, []ledger.MissionEnd{{Status: "cancelled", FailureCode: "cancelled", Failure: c.mission}}, book.missions())
+			want := ledger.MissionEnd{Status: "cancelled", FailureCode: "cancelled", Failure: c.mission}
+			if name == "by signal" {
+				want.By = &ledger.Act{Key: launched.RunID + "/cancel", Verb: "cancel", Actor: "ann", Note: "enough"}
+			}
+			require.Equal(t, []ledger.MissionEnd{want}, book.missions())
 		})
 	}
 

@@ -3,7 +3,6 @@ package workflows
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -103,7 +102,7 @@ func (m *mission) launch(ctx workflow.Context, req api.LaunchRequest) (api.Launc
 	defer stop()
 	info := workflow.GetInfo(ctx)
 	var res LaunchResult
-	in := LaunchInput{Document: req.Document, Actor: req.Actor, RunID: info.OriginalRunID}
+	in := LaunchInput{Document: req.Document, Actor: req.Actor, RunID: info.OriginalRunID, Rerun: req.Rerun}
 	err := callEngine(ctx, "record the draft and ask whether any node could ever run it", ActivityLaunch, in, &res)
 	if err != nil {
 		return api.LaunchReply{}, m.refuse(err)
@@ -116,10 +115,14 @@ func (m *mission) launch(ctx workflow.Context, req api.LaunchRequest) (api.Launc
 		return api.LaunchReply{}, temporal.NewNonRetryableApplicationError(m.refusal, api.ErrTypeCapability, nil, res.Refused)
 	}
 	m.launched = &res
-	return api.LaunchReply{
+	reply := api.LaunchReply{
 		Mission: m.name, Launch: res.Launched.Launch, StartedAt: res.Launched.StartedAt,
 		WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID,
-	}, nil
+	}
+	if r := res.Launched.Rerun; r != nil {
+		reply.RerunOf = r.Of
+	}
+	return reply, nil
 }
 
 // refuse ends a launch that could not even be recorded, so that the workflow
@@ -151,7 +154,7 @@ func (m *mission) run() error {
 	if err != nil {
 		return err
 	}
-	for i := range m.launched.Mission.Phases {
+	for i := m.first(); i < len(m.launched.Mission.Phases); i++ {
 		if m.cancel.requested() {
 			return workflow.ErrCanceled
 		}
@@ -160,6 +163,14 @@ func (m *mission) run() error {
 		}
 	}
 	return nil
+}
+
+// first is the index of the phase to begin with; those before it were taken over.
+func (m *mission) first() int {
+	if r := m.launched.Launched.Rerun; r != nil {
+		return r.First
+	}
+	return 0
 }
 
 // open opens the checkout and records where the results go.
@@ -181,6 +192,9 @@ func (m *mission) checkout() (Checkout, error) {
 	in := OpenCheckoutInput{
 		Mission: m.name, Launch: l.Launched.Launch, Head: m.request.Head, URL: l.Mission.Git, Ref: l.Mission.Ref,
 		Bundle: Object{Bucket: api.BucketWorkspaces, Name: m.request.Bundle, SHA256: m.request.SHA256},
+	}
+	if r := l.Launched.Rerun; r != nil {
+		in = OpenCheckoutInput{Mission: m.name, Launch: l.Launched.Launch, Commit: r.Commit}
 	}
 	var c Checkout
 	err := onGateway(m.work, &m.waits, l.Launched.GatewayID, "open the checkout", ActivityOpenCheckout, in, &c)
@@ -294,12 +308,20 @@ func phaseFailure(name string, err error) *missionEnd {
 }
 
 func phaseSummary(mission string, ordinal int, c PhaseCommand) string {
-	return clip(fmt.Sprintf("%s · phase %d %s · %s CPU / %d MiB", mission, ordinal, c.Name, cpus(c.Machine.CPUMilli), c.Machine.MemoryMiB))
+	machines, sum := "", c.total()
+	if n := len(c.Agents); n > 0 {
+		machines = fmt.Sprintf("%d machines · ", n)
+	}
+	return clip(fmt.Sprintf("%s · phase %d %s · %s%s CPU / %d MiB", mission, ordinal, c.Name, machines, cpus(sum.CPUMilli), sum.MemoryMiB))
 }
 
 func phaseDetails(mission string, c PhaseCommand) string {
-	return fmt.Sprintf("- **command:** `%s`\n- **look now:** signal `nudge`, or `tidewait phase nudge %[2]s %[3]s`\n"+
-		"- **end it:** signal `cancel`, or `tidewait phase cancel %[2]s %[3]s`\n", clip(strings.Join(c.Command.Argv, " ")), mission, c.Name)
+	text := c.commands() + fmt.Sprintf("- **look now:** signal `nudge`, or `tidewait phase nudge %[1]s %[2]s`\n"+
+		"- **end it:** signal `cancel`, or `tidewait phase cancel %[1]s %[2]s`\n", mission, c.Name)
+	if c.Hold != nil {
+		text += fmt.Sprintf("- **release it:** signal `release`, or `tidewait phase release %s %s`\n", mission, c.Name)
+	}
+	return text
 }
 
 func cpus(milli int64) string {
@@ -341,7 +363,7 @@ func (m *mission) end(err error) ledger.MissionEnd {
 	case errors.As(err, &end):
 		return end.MissionEnd
 	case m.cancel.requested():
-		return ledger.MissionEnd{Status: "cancelled", FailureCode: codeCancelled, Failure: m.cancel.sentence("cancelled through Temporal")}
+		return ledger.MissionEnd{Status: "cancelled", FailureCode: codeCancelled, Failure: m.cancel.sentence("cancelled through Temporal"), By: m.cancel.act()}
 	}
 	return failedMission(codeInternal, rootMessage(err)).MissionEnd
 }

@@ -25,7 +25,9 @@ type reply struct {
 }
 
 // send sends the launch update after some virtual time.
-func (e *env) send(after time.Duration) *reply {
+func (e *env) send(after time.Duration) *reply { return e.sendRequest(after, launchRequest) }
+
+func (e *env) sendRequest(after time.Duration, req api.LaunchRequest) *reply {
 	r := &reply{}
 	e.RegisterDelayedCallback(func() {
 		e.UpdateWorkflow(api.UpdateLaunch, "", &testsuite.TestUpdateCallback{
@@ -35,7 +37,7 @@ func (e *env) send(after time.Duration) *reply {
 				r.launched, _ = value.(api.LaunchReply)
 				r.err, r.answers = err, r.answers+1
 			},
-		}, launchRequest)
+		}, req)
 	}, after)
 	return r
 }
@@ -60,9 +62,12 @@ func (e *env) endedMission() api.MissionResult {
 	_, err := e.mission()
 	require.Error(e.t, err)
 	res := missionResultIn(e.t, err)
-	require.Equal(e.t, []workflows.FinishMissionInput{{MissionID: 5, Launch: 3, End: ledger.MissionEnd{
+	finish := inputs[workflows.FinishMissionInput](e.fakes)
+	require.Len(e.t, finish, 1)
+	e.missionBy, finish[0].End.By = finish[0].End.By, nil
+	require.Equal(e.t, workflows.FinishMissionInput{MissionID: 5, Launch: 3, End: ledger.MissionEnd{
 		Status: res.Status, FailureCode: res.FailureCode, Failure: res.Failure,
-	}}}, inputs[workflows.FinishMissionInput](e.fakes))
+	}}, finish[0])
 	return res
 }
 
@@ -256,7 +261,9 @@ func TestACancelSignalReachesThePhaseThatRuns(t *testing.T) {
 	}, e.endedMission())
 	ends := inputs[workflows.FinishPhaseInput](e.fakes)
 	require.Len(t, ends, 1)
-	require.Equal(t, ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: "cancelled by ann: wrong branch"}, ends[0].End)
+	by := cancelBy("ann", "wrong branch")
+	require.Equal(t, ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: "cancelled by ann: wrong branch", By: by}, ends[0].End)
+	require.Equal(t, by, e.missionBy)
 }
 
 func TestANativeCancellationEndsThePhaseAndTheMission(t *testing.T) {
@@ -273,6 +280,7 @@ func TestANativeCancellationEndsThePhaseAndTheMission(t *testing.T) {
 		Mission: "port", Launch: 3, Status: "cancelled", FailureCode: "cancelled", Failure: "cancelled through Temporal",
 	}, e.endedMission())
 	require.Equal(t, "cancelled with its mission or through Temporal", inputs[workflows.FinishPhaseInput](e.fakes)[0].End.Failure)
+	require.Nil(t, e.missionBy, "nobody is known to have done it")
 }
 
 func TestAPhaseCancelledAloneGivesItsReasonToTheMission(t *testing.T) {
@@ -284,6 +292,7 @@ func TestAPhaseCancelledAloneGivesItsReasonToTheMission(t *testing.T) {
 	require.Equal(t, api.MissionResult{
 		Mission: "port", Launch: 3, Status: "cancelled", FailureCode: "cancelled", Failure: "phase survey: cancelled by bob: too slow",
 	}, e.endedMission())
+	require.Nil(t, e.missionBy, "it was done to the phase")
 }
 
 func TestACancelBeforeAPhaseStartsNone(t *testing.T) {

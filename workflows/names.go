@@ -14,6 +14,8 @@ const (
 	ActivityExpire        = "expire-phase"
 	ActivityFinishPhase   = "finish-phase"
 	ActivityRetryPhase    = "retry-phase"
+	ActivityBackOff       = "back-off-phase"
+	ActivityRecordActs    = "record-acts"
 	ActivityJudgeRun      = "judge-run"
 	ActivityNoteWait      = "note-wait"
 	ActivityClearWait     = "clear-wait"
@@ -31,6 +33,7 @@ const (
 
 	// On a node's queue.
 	ActivityExecuteRun = "execute-run"
+	ActivityStopRun    = "stop-run"
 )
 
 // TaskQueue is the engine's queue.

@@ -14,7 +14,8 @@ import (
 
 // Failure codes of a phase that the workflow itself decides.
 const (
-	codeCommandFailed = "command_failed"
+	codeCommandFailed = ledger.CodeCommandFailed
+	codeOutOfMemory   = "out_of_memory"
 	codeNodeLost      = "node_lost"
 	codeCancelled     = "cancelled"
 	codeInternal      = "internal"
@@ -59,9 +60,13 @@ type phase struct {
 	in       PhaseInput
 	progress PhaseProgress
 	waits    waits
+	gate     *ledger.Gate // what to say at the next look before the queue; nil: nothing new
 	nudge    workflow.ReceiveChannel
+	release  workflow.ReceiveChannel
 	placed   workflow.ReceiveChannel
-	wake     ledger.Wake // why the next look is taken
+	acts     []ledger.Act // of people, not recorded yet
+	numbered int          // acts so far
+	wake     ledger.Wake  // why the next look is taken
 	bound    bound
 }
 
@@ -70,10 +75,14 @@ func newPhase(ctx workflow.Context, in PhaseInput) *phase {
 	if p.progress.Attempt == 0 {
 		p.progress.Attempt = 1
 	}
+	p.gate = p.ownGate()
 	p.waits.header = fmt.Sprintf("phase %d **%s** of mission **%s**, launch %d\n\n", in.Ordinal, in.Command.Name, in.Mission, in.Launch)
 	p.waits.missionID, p.waits.phaseID = in.MissionID, in.PhaseID
 	p.nudge = workflow.GetSignalChannelWithOptions(ctx, api.SignalNudge, workflow.SignalChannelOptions{
 		Description: `look at the waiting phase now; the bound does not move. Input: {"actor": "you"}`,
+	})
+	p.release = workflow.GetSignalChannelWithOptions(ctx, api.SignalRelease, workflow.SignalChannelOptions{
+		Description: `let the held phase ask for a node. Input: {"actor": "you", "note": "what was looked at"}`,
 	})
 	p.placed = workflow.GetSignalChannelWithOptions(ctx, ledger.SignalPlaced, workflow.SignalChannelOptions{
 		Description: "sent by the placer when a waiting phase got a node",
@@ -104,11 +113,14 @@ func failed(code, sentence string, run ledger.RunEnd) *phaseEnd {
 	return &phaseEnd{Ended: ledger.Ended{Status: "failed", FailureCode: code, Failure: sentence}, run: run}
 }
 
+// cancelledNatively is all that is known of a cancellation without a signal.
+const cancelledNatively = "cancelled with its mission or through Temporal"
+
 // cancelled returns the end of a phase that a person or its mission ended.
 func (p *phase) cancelled() *phaseEnd {
-	sentence := p.cancel.sentence("cancelled with its mission or through Temporal")
+	sentence := p.cancel.sentence(cancelledNatively)
 	return &phaseEnd{
-		Ended: ledger.Ended{Status: "cancelled", FailureCode: codeCancelled, Failure: sentence},
+		Ended: ledger.Ended{Status: "cancelled", FailureCode: codeCancelled, Failure: sentence, By: p.cancel.act()},
 		run:   ledger.RunEnd{Status: "cancelled", FailureCode: codeCancelled, Failure: sentence},
 	}
 }
@@ -158,9 +170,9 @@ func (p *phase) finish(end *phaseEnd) error {
 
 func (e *phaseEnd) markdown() string {
 	if e.Status == "succeeded" {
-		return fmt.Sprintf("succeeded; commit `%s`", e.Commit)
+		return fmt.Sprintf("succeeded; commit `%s`", e.Commit) + agentsMarkdown(e.run.Agents)
 	}
-	return fmt.Sprintf("%s (`%s`): %s", e.Status, e.FailureCode, e.Failure)
+	return fmt.Sprintf("%s (`%s`): %s", e.Status, e.FailureCode, e.Failure) + agentsMarkdown(e.run.Agents)
 }
 
 // checkoutIn returns the checkout after a success. Of a phase that had succeeded

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
-	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
 	"tidewait/internal/vm"
@@ -107,7 +106,7 @@ func TestAPhaseIsFailedByItsCommand(t *testing.T) {
 		"signal":    {workflows.ExecuteRunResult{Exit: &vm.Exit{Signal: "SIGSEGV"}}, "command_failed", `command "./report" was ended by SIGSEGV`},
 		"memory": {
 			workflows.ExecuteRunResult{Exit: &vm.Exit{Signal: "SIGKILL", OOM: true}},
-			"command_failed",
+			"out_of_memory",
 			`command "./report" was killed because the machine's 256 MiB of memory ran out`,
 		},
 		"step":          {workflows.ExecuteRunResult{FailureCode: "boot_failed", Failure: "the machine did not answer"}, "boot_failed", "the machine did not answer"},
@@ -132,38 +131,6 @@ func TestAPhaseIsFailedByItsCommand(t *testing.T) {
 			require.Equal(t, []string{"place-phase", "execute-run", "finish-phase"}, e.names())
 		})
 	}
-}
-
-func TestAFailedCommandIsTriedAgainWhileItHasAttempts(t *testing.T) {
-	e := newEnv(t)
-	e.upserts(placedAttrs, attrs{workflows.AttrNode.ValueUnset()}, placedAttrs)
-	e.executeRun = func(_ context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
-		if in.Machine.RunID == "r7-1" {
-			return workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 2}}, nil
-		}
-		return ran(), nil
-	}
-
-	res, err := e.phase(phaseInput())
-
-	require.NoError(t, err)
-	require.Equal(t, "c1", res.Checkout.Commit)
-	require.Equal(t, []string{"place-phase", "execute-run", "retry-phase", "place-phase", "execute-run", "commit-results", "finish-phase"}, e.names())
-	require.Equal(t, []workflows.RetryPhaseInput{{PhaseID: 7, Attempt: 1, Run: ledger.RunEnd{
-		Status: "failed", Exit: &vm.Exit{Code: 2}, FailureCode: "command_failed", Failure: `command "make" exited with code 2`,
-	}}}, inputs[workflows.RetryPhaseInput](e.fakes))
-	require.Equal(t, 2, inputs[workflows.PlaceInput](e.fakes)[1].Attempt)
-	require.Equal(t, "r7-2", inputs[workflows.CommitResultsInput](e.fakes)[0].RunID)
-}
-
-func TestAFailedCommandHasOnlyItsAttempts(t *testing.T) {
-	e := newEnv(t)
-	e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
-		return workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 2}}, nil
-	}
-
-	require.Equal(t, ledger.Ended{Status: "failed", FailureCode: "command_failed", Failure: `command "make" exited with code 2`}, e.endedPhase(phaseInput()))
-	require.Len(t, inputs[workflows.ExecuteRunInput](e.fakes), 2)
 }
 
 func TestResultsThatTheGatewayRefusesFailThePhase(t *testing.T) {
@@ -292,51 +259,4 @@ func TestARunThatCannotBeTriedElsewhereFailsThePhase(t *testing.T) {
 
 	require.Equal(t, ledger.Ended{Status: "failed", FailureCode: "internal", Failure: "the run's input is no run"}, e.endedPhase(phaseInput()))
 	require.Empty(t, inputs[workflows.JudgeRunInput](e.fakes))
-}
-
-func TestARunIsCancelledWithWhoAndWhyAsFarAsKnown(t *testing.T) {
-	for name, c := range map[string]struct {
-		send     func(*env)
-		sentence string
-	}{
-		"by signal":           {func(e *env) { e.SignalWorkflow(api.SignalCancel, api.Cancel{Actor: "ann", Reason: "wrong branch"}) }, "cancelled by ann: wrong branch"},
-		"by signal, nameless": {func(e *env) { e.SignalWorkflow(api.SignalCancel, nil) }, "cancelled by somebody: no reason given"},
-		"by signal, in words": {func(e *env) { e.SignalWorkflow(api.SignalCancel, "wrong branch") }, "cancelled by somebody: wrong branch"},
-		"natively":            {func(e *env) { e.CancelWorkflow() }, "cancelled with its mission or through Temporal"},
-		"by both": {func(e *env) {
-			e.SignalWorkflowSkippingWorkflowTask(api.SignalCancel, api.Cancel{Actor: "ann", Reason: "wrong branch"})
-			e.CancelWorkflow()
-		}, "cancelled by ann: wrong branch"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := newEnv(t)
-			e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
-				c.send(e)
-				return ran(), nil
-			}
-
-			ended := e.endedPhase(phaseInput())
-
-			want := ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: c.sentence}
-			require.Equal(t, want, ended)
-			require.Equal(t, []workflows.FinishPhaseInput{{
-				PhaseID: 7, End: want, Run: ledger.RunEnd{Status: "cancelled", FailureCode: "cancelled", Failure: c.sentence},
-			}}, inputs[workflows.FinishPhaseInput](e.fakes))
-			require.Equal(t, []string{"place-phase", "execute-run", "finish-phase"}, e.names())
-			require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\ncancelled (`cancelled`): "+c.sentence, e.details())
-		})
-	}
-}
-
-func TestACancelDuringTheWayBackToTheQueueIsACancel(t *testing.T) {
-	e := newEnv(t)
-	e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
-		return workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 2}}, nil
-	}
-	e.retryPhase = func(_ context.Context, in workflows.RetryPhaseInput) (int, error) {
-		e.CancelWorkflow()
-		return in.Attempt + 1, nil
-	}
-
-	require.Equal(t, ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: "cancelled with its mission or through Temporal"}, e.endedPhase(phaseInput()))
 }

@@ -81,6 +81,35 @@ func withNode(ctx workflow.Context, node, summary string, fleet Fleet, turn time
 	})
 }
 
+// stopPatience is how long a live agent takes at most to hear that a run is to
+// end.
+const stopPatience = 2 * time.Second
+
+// withStop is for a word to a node's agent that is worth little when it is late.
+func withStop(ctx workflow.Context, node, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              NodeQueue(node),
+		Summary:                summary,
+		ScheduleToCloseTimeout: stopPatience,
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
+	})
+}
+
+// partialPatience is how long a cancelled phase waits for its gateway to keep
+// what its run had made.
+const partialPatience = time.Minute
+
+func withPartial(ctx workflow.Context, gateway, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              GatewayQueue(gateway),
+		Summary:                summary,
+		ScheduleToStartTimeout: gatewayPickup,
+		ScheduleToCloseTimeout: partialPatience,
+		HeartbeatTimeout:       20 * time.Second,
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2},
+	})
+}
+
 // attemptsUntil returns how many tries at interval surely last longer than left.
 func attemptsUntil(left, interval time.Duration) int {
 	const most = 1_000_000

@@ -19,6 +19,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
+	"tidewait/internal/vm"
 	"tidewait/workflows"
 )
 
@@ -30,7 +31,7 @@ const (
 )
 
 // recorded is how many histories there must be of each workflow.
-var recorded = map[string]int{api.MissionWorkflow: 4, api.PhaseWorkflow: 7, api.AppWorkflow: 4, api.LatticeWorkflow: 1}
+var recorded = map[string]int{api.MissionWorkflow: 5, api.PhaseWorkflow: 11, api.AppWorkflow: 4, api.LatticeWorkflow: 1}
 
 // TestReplay replays what earlier versions of the workflows did: workflows that
 // run while Tidewait is updated must go on where they were.
@@ -97,6 +98,10 @@ func TestRecordHistories(t *testing.T) {
 		"expired":           recordExpired,
 		"cancelled":         recordCancelled,
 		"node-lost":         recordNodeLost,
+		"held":              recordHeld,
+		"hold-expired":      recordHoldExpired,
+		"backed-off":        recordBackedOff,
+		"stopped-and-kept":  recordStopped,
 	} {
 		t.Run(scenario, func(t *testing.T) {
 			s := s.in(t)
@@ -126,6 +131,7 @@ func TestRecordHistories(t *testing.T) {
 		"draft":           recordDraft,
 		"two-phases":      recordTwoPhases,
 		"phase-cancelled": recordMissionCancelled,
+		"rerun":           recordRerun,
 	} {
 		t.Run("mission-"+scenario, func(t *testing.T) {
 			s := s.in(t)
@@ -255,6 +261,79 @@ func recordNodeLost(s server, f *fakes) {
 	}
 	s.serve(f)
 	s.startPhase(phaseInput())
+}
+
+func recordHeld(s server, f *fakes) {
+	paused := make(chan bool, 100)
+	f.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+		if in.Gate == nil || in.Gate.Release != nil {
+			return placedOn("node-a", in.Attempt), nil
+		}
+		paused <- true
+		return ledger.Outcome{Paused: &ledger.Pause{Kind: "hold", Code: "awaiting_release", Sentence: "held", Since: since}}, nil
+	}
+	s.serve(f)
+	s.startPhase(held(0))
+	next(s.t, paused)
+	require.NoError(s.t, s.SignalWorkflow(s.t.Context(), surveyID, "", api.SignalNudge, api.Nudge{Actor: "bob"}))
+	next(s.t, paused)
+	require.NoError(s.t, s.SignalWorkflow(s.t.Context(), surveyID, "", api.SignalRelease, api.Release{Actor: "ann", Note: "fine"}))
+}
+
+func recordHoldExpired(s server, f *fakes) {
+	f.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+		if in.Gate.Expire {
+			return ledger.Outcome{Ended: &holdExceeded}, nil
+		}
+		return ledger.Outcome{Paused: &ledger.Pause{
+			Kind: "hold", Code: "awaiting_release", Sentence: "held", Since: since, Bound: since.Add(time.Second), Left: time.Second,
+		}}, nil
+	}
+	s.serve(f)
+	s.startPhase(held(time.Second))
+}
+
+func recordBackedOff(s server, f *fakes) {
+	f.executeRun = func(_ context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		if in.Machine.RunID == "r7-1" {
+			return workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 2}}, nil
+		}
+		return ran(), nil
+	}
+	f.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+		if in.Attempt == 1 || in.Gate != nil && in.Gate.Resume != "" {
+			return placedOn("node-a", in.Attempt), nil
+		}
+		return ledger.Outcome{Paused: &ledger.Pause{
+			Kind: "backoff", Code: "command_failed", Sentence: "attempt 1 of 2 failed", Since: since, Next: since.Add(time.Second), Left: time.Second,
+		}}, nil
+	}
+	s.serve(f)
+	s.startPhase(phaseInput())
+}
+
+func recordStopped(s server, f *fakes) {
+	g := newGate()
+	f.executeRun = func(ctx context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		_, err := g.run(ctx, in)
+		return partly(), err
+	}
+	f.stopRun = func(context.Context, workflows.StopRunInput) error { close(g.opened); return nil }
+	s.serve(f)
+	s.startPhase(phaseInput())
+	g.await(s.t)
+	require.NoError(s.t, s.SignalWorkflow(s.t.Context(), surveyID, "", api.SignalCancel, api.Cancel{Actor: "ann", Reason: "wrong branch", Keep: true}))
+}
+
+func recordRerun(s server, f *fakes) {
+	f.launch = func(context.Context, workflows.LaunchInput) (workflows.LaunchResult, error) {
+		res := launchResult()
+		res.Launched.Launch, res.Launched.Rerun = 4, &ledger.Rerun{Of: 3, First: 1, Commit: "c1"}
+		return res, nil
+	}
+	s.serve(f)
+	_, err := s.launch(api.LaunchRequest{Actor: "ann", Rerun: &api.Rerun{Mission: "port", From: "report"}})
+	require.NoError(s.t, err)
 }
 
 func recordDraft(s server, f *fakes) {

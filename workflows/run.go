@@ -22,23 +22,19 @@ const (
 // execute runs the phase on its node and commits what it left. It returns no end
 // when the phase is back in the queue.
 func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
-	now := fmt.Sprintf("running on node **%s** as run `%s`", placed.NodeID, placed.RunID)
+	now := fmt.Sprintf("running on node **%s** as run `%s`", placed.NodeID, placed.RunID) + p.in.Command.running()
 	if err := p.waits.clear(p.ctx, now, AttrNode.ValueSet(placed.NodeID)); err != nil {
 		return nil, err
 	}
 	res, err := p.run(placed)
 	if p.cancel.requested() {
-		return p.cancelled(), nil
+		return p.stopped(placed, res), nil
 	}
 	if err != nil || res.Lost {
 		return p.lose(placed, res, err)
 	}
 	if failure := verdict(p.in.Command, res); failure != nil {
-		p.progress.Failed++
-		if p.progress.Failed < p.in.Command.Attempts {
-			return nil, p.retry(placed, failure.run)
-		}
-		return failure, nil
+		return p.tryAgain(placed, failure)
 	}
 	return p.commit(placed, res)
 }
@@ -49,12 +45,82 @@ func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, error) {
 	in := ExecuteRunInput{
 		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, Backend: p.in.Pool, Machine: machine,
 		Command: p.in.Command.Command, Collect: p.in.Command.Collect, Input: p.in.Checkout.Input,
-		Turn: placed.Turn, Node: placed.NodeID,
+		Turn: placed.Turn, Node: placed.NodeID, Agents: p.in.Command.agentsOf(placed.RunID),
 	}
 	summary := fmt.Sprintf("run %s on %s: create, inject, run, collect, destroy", placed.RunID, placed.NodeID)
+	apart, _ := workflow.NewDisconnectedContext(p.ctx)
+	ctx, giveUp := workflow.WithCancel(apart)
+	defer giveUp()
+	run := workflow.ExecuteActivity(withNode(ctx, placed.NodeID, summary, p.in.Fleet, placed.Turn), ActivityExecuteRun, in)
+	sel := workflow.NewSelector(ctx)
+	sel.AddFuture(run, func(workflow.Future) {})
+	sel.AddReceive(p.work.Done(), func(workflow.ReceiveChannel, bool) {
+		if p.stop(apart, placed) != nil {
+			giveUp()
+		}
+	})
+	sel.Select(ctx)
 	var res ExecuteRunResult
-	err := workflow.ExecuteActivity(withNode(p.work, placed.NodeID, summary, p.in.Fleet, placed.Turn), ActivityExecuteRun, in).Get(p.ctx, &res)
+	err := run.Get(apart, &res)
 	return res, err
+}
+
+// stop tells the node at once that its run is to end, and whether what it has
+// made is wanted. A node that does not take that is told by the cancellation of
+// its activity.
+func (p *phase) stop(ctx workflow.Context, placed ledger.Placed) error {
+	in := StopRunInput{RunID: placed.RunID, Reason: p.cancel.sentence(cancelledNatively), Keep: p.cancel.keep()}
+	return workflow.ExecuteActivity(withStop(ctx, placed.NodeID, "stop run "+placed.RunID), ActivityStopRun, in).Get(ctx, nil)
+}
+
+// stopped is the end of a phase whose run was ended early, with what it had made
+// when somebody asked for that and there is something.
+func (p *phase) stopped(placed ledger.Placed, res ExecuteRunResult) *phaseEnd {
+	end := p.cancelled()
+	end.run.Info, end.run.Exit, end.run.Agents = res.Info, res.Exit, agentEnds(res)
+	if !p.cancel.keep() {
+		return end
+	}
+	if !res.Partial {
+		end.Failure += "; nothing that it had made could be kept"
+		if res.Failure != "" {
+			end.Failure += ": " + res.Failure
+		}
+		return end
+	}
+	ctx, stop := workflow.NewDisconnectedContext(p.ctx)
+	defer stop()
+	in := p.commitInput(placed, res)
+	in.Partial, in.Last = end.Failure, true
+	var c Checkout
+	err := workflow.ExecuteActivity(withPartial(ctx, p.in.Gateway, "keep what run "+placed.RunID+" had made"), ActivityCommitResults, in).Get(ctx, &c)
+	if err != nil {
+		end.Failure += "; what it had made was not committed: " + rootMessage(err)
+		return end
+	}
+	end.Partial = &ledger.Partial{Branch: c.Branch, Commit: c.Commit}
+	end.Failure += notKept(res)
+	return end
+}
+
+// tryAgain lets the phase back off after a failed attempt, if it has another.
+func (p *phase) tryAgain(placed ledger.Placed, failure *phaseEnd) (*phaseEnd, error) {
+	if p.in.Command.Attempts <= 1 {
+		return failure, nil
+	}
+	in := ledger.BackOff{
+		PhaseID: p.in.PhaseID, Attempt: placed.Attempt, Attempts: p.in.Command.Attempts, First: p.in.Fleet.AttemptBackoff, Run: failure.run,
+	}
+	var out ledger.BackedOff
+	err := callEngine(p.work, "attempt failed: "+clip(failure.Failure), ActivityBackOff, in, &out)
+	if err != nil {
+		return nil, err
+	}
+	if out.Exhausted {
+		return failure, nil
+	}
+	p.progress.Attempt, p.gate = out.Attempt, p.ownGate()
+	return nil, p.waits.clear(p.ctx, "attempt failed: "+failure.Failure, AttrNode.ValueUnset())
 }
 
 // verdict returns the failure of a run whose command did not succeed.
@@ -62,25 +128,36 @@ func verdict(c PhaseCommand, res ExecuteRunResult) *phaseEnd {
 	code, sentence := res.FailureCode, res.Failure
 	switch {
 	case code != "":
+	case len(res.Agents) > 0:
+		code, sentence = agentsVerdict(c, res)
 	case res.Exit == nil:
 		code, sentence = codeInternal, "the node did not say how the command ended"
 	case res.Exit.Code == 0 && res.Exit.Signal == "":
 		return nil
 	default:
-		code, sentence = codeCommandFailed, exitSentence(c, *res.Exit)
+		code, sentence = exitVerdict(c.Command, c.Machine, *res.Exit)
 	}
-	return failed(code, sentence, ledger.RunEnd{Status: "failed", Info: res.Info, Exit: res.Exit, FailureCode: code, Failure: sentence})
+	if code == "" {
+		return nil
+	}
+	return failed(code, sentence, failedRun(res, code, sentence))
 }
 
-func exitSentence(c PhaseCommand, e vm.Exit) string {
-	command := c.Command.Argv[0]
+// failedRun is the end of a run that took its steps and failed.
+func failedRun(res ExecuteRunResult, code, sentence string) ledger.RunEnd {
+	return ledger.RunEnd{Status: "failed", Info: res.Info, Exit: res.Exit, FailureCode: code, Failure: sentence, Agents: agentEnds(res)}
+}
+
+// exitVerdict returns what an exit that is no success means.
+func exitVerdict(c vm.Command, machine vm.Spec, e vm.Exit) (code, sentence string) {
+	command := c.Argv[0]
 	switch {
 	case e.OOM:
-		return fmt.Sprintf("command %q was killed because the machine's %d MiB of memory ran out", command, c.Machine.MemoryMiB)
+		return codeOutOfMemory, fmt.Sprintf("command %q was killed because the machine's %d MiB of memory ran out", command, machine.MemoryMiB)
 	case e.Signal != "":
-		return fmt.Sprintf("command %q was ended by %s", command, e.Signal)
+		return codeCommandFailed, fmt.Sprintf("command %q was ended by %s", command, e.Signal)
 	}
-	return fmt.Sprintf("command %q exited with code %d", command, e.Code)
+	return codeCommandFailed, fmt.Sprintf("command %q exited with code %d", command, e.Code)
 }
 
 // lose handles a run that was lost with its node: it waits until the node
@@ -154,21 +231,26 @@ func (p *phase) retry(placed ledger.Placed, run ledger.RunEnd) error {
 // for, in the open: the results are in its bucket and are not lost. A commit
 // that was made is the phase's success, also when a cancellation came meanwhile.
 func (p *phase) commit(placed ledger.Placed, res ExecuteRunResult) (*phaseEnd, error) {
-	in := CommitResultsInput{
-		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, RunID: placed.RunID, Node: placed.NodeID,
-		Parent: p.in.Checkout.Commit, TreeIn: p.in.Checkout.Tree, Results: res.Results, Deleted: res.Deleted, Last: p.in.Last,
-	}
+	in := p.commitInput(placed, res)
 	var c Checkout
 	err := onGateway(p.work, &p.waits, p.in.Gateway, "commit the results of run "+placed.RunID, ActivityCommitResults, in, &c)
 	if code, sentence, ok := refusedBy(err, "results_refused"); ok {
-		return failed(code, sentence, ledger.RunEnd{Status: "failed", Info: res.Info, Exit: res.Exit, FailureCode: code, Failure: sentence}), nil
+		return failed(code, sentence, failedRun(res, code, sentence)), nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	return &phaseEnd{
 		Ended:    ledger.Ended{Status: "succeeded", Commit: c.Commit},
-		run:      ledger.RunEnd{Status: "succeeded", Info: res.Info, Exit: res.Exit},
+		run:      ledger.RunEnd{Status: "succeeded", Info: res.Info, Exit: res.Exit, Agents: agentEnds(res)},
 		checkout: c,
 	}, nil
+}
+
+func (p *phase) commitInput(placed ledger.Placed, res ExecuteRunResult) CommitResultsInput {
+	return CommitResultsInput{
+		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, RunID: placed.RunID, Node: placed.NodeID,
+		Parent: p.in.Checkout.Commit, TreeIn: p.in.Checkout.Tree, Results: res.Results, Deleted: res.Deleted, Last: p.in.Last,
+		Parts: resultsParts(res),
+	}
 }

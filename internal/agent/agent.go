@@ -37,6 +37,7 @@ type Options struct {
 	Heartbeat    time.Duration
 	Lease        time.Duration // silence after which every machine is destroyed
 	StepTimeout  time.Duration
+	KillGrace    time.Duration // of the backends, between TERM and the end of a machine
 	ProbeTimeout time.Duration
 	Limits       vm.Limits
 	Backends     []vm.Backend
@@ -196,7 +197,7 @@ func (a *Agent) heartbeat() api.Heartbeat {
 		StartLimit: a.StartLimit, Backends: a.reports, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.runs)) {
-		h.Runs = append(h.Runs, a.runs[id].report)
+		h.Runs = append(h.Runs, a.runs[id].told())
 	}
 	return h
 }

@@ -27,8 +27,9 @@ type logWriter struct {
 	log     *slog.Logger
 }
 
-func newLogWriter(js jetstream.JetStream, in workflows.ExecuteRunInput, log *slog.Logger) *logWriter {
-	return &logWriter{js: js, subject: api.SubjectLog(in.Mission, in.Launch, in.Phase, in.Machine.RunID), left: maxLogBytes, log: log}
+// newLogWriter returns the log of a run, or of one agent of it.
+func newLogWriter(js jetstream.JetStream, in workflows.ExecuteRunInput, agent string, log *slog.Logger) *logWriter {
+	return &logWriter{js: js, subject: api.SubjectLog(in.Mission, in.Launch, in.Phase, in.Machine.RunID, agent), left: maxLogBytes, log: log}
 }
 
 // line publishes one line. A log that cannot be kept never fails its run.

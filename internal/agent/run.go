@@ -23,6 +23,7 @@ const (
 // run is one machine on its way.
 type run struct {
 	report api.RunReport
+	agents []api.AgentReport // of a composed phase
 	stop   context.CancelCauseFunc
 	gone   chan struct{} // closed when the machine is gone
 }
@@ -40,13 +41,28 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 	if err != nil {
 		return workflows.ExecuteRunResult{}, err
 	}
-	e := &execution{agent: a, in: in, run: r, tell: step}
-	res := e.steps(ctx)
+	work := a.work(in, r, step)
+	res := work.steps(ctx)
 	cause := context.Cause(ctx)
-	e.destroy()
+	work.destroy()
 	res, err = explain(res, cause)
 	a.finish(r, !res.Lost)
 	return res, err
+}
+
+// work is a run of one machine or of several.
+type work interface {
+	// steps takes the run from create to collect.
+	steps(ctx context.Context) workflows.ExecuteRunResult
+	// destroy ends all of its machines, whatever happened.
+	destroy()
+}
+
+func (a *Agent) work(in workflows.ExecuteRunInput, r *run, step func(string)) work {
+	if len(in.Agents) > 0 {
+		return a.newGroup(in, r, step)
+	}
+	return &execution{agent: a, in: in, run: r, tell: step}
 }
 
 // begin registers a run, after ending an older execution of it.
@@ -86,11 +102,12 @@ func (a *Agent) finish(r *run, free bool) {
 	a.hurry()
 }
 
-// execution is one Execute.
+// execution is one machine of one Execute.
 type execution struct {
 	agent   *Agent
 	in      workflows.ExecuteRunInput
 	run     *run
+	report  *api.AgentReport // of one of several machines, guarded by Agent.mu; nil: the run has one
 	tell    func(string)
 	backend vm.Backend
 	logs    *logWriter
@@ -105,23 +122,23 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if e.backend, ok = e.agent.byName[e.in.Backend]; !ok {
 		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
 	}
-	e.logs = newLogWriter(e.agent.js, e.in, e.agent.Log)
+	e.logs = newLogWriter(e.agent.js, e.in, "", e.agent.Log)
 	defer e.logs.close()
 
 	e.step("create", nil)
 	machine, err := e.backend.Create(turn, e.in.Machine)
 	if err != nil {
-		return failed(res, vm.BootFailed, err)
+		return failed(res, vm.BootFailed, e.orTurn(turn, err))
 	}
 	res.Info = machine.Info()
 	e.step("inject", &res.Info)
 	if err := e.inject(turn, machine); err != nil {
-		return failed(res, vm.InjectFailed, err)
+		return failed(res, vm.InjectFailed, e.orTurn(turn, err))
 	}
 	e.step("run", &res.Info)
 	exit, err := machine.Run(turn, e.in.Command, e.logs.line)
 	if err != nil {
-		return failed(res, vm.MachineDied, e.orTurn(turn, err))
+		return e.interrupted(ctx, turn, machine, res, exit, err)
 	}
 	res.Exit = &exit
 	if exit.Code != 0 || exit.Signal != "" {
@@ -134,8 +151,37 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	return res
 }
 
-// orTurn says that the turn is over when that is why a step ended.
+// interrupted is the result of a run whose command was not left to end by itself.
+// What it has made is collected when somebody wants it and the command ended in
+// time.
+func (e *execution) interrupted(ctx, turn context.Context, machine vm.VM, res workflows.ExecuteRunResult, exit vm.Exit, err error) workflows.ExecuteRunResult {
+	var s *stopped
+	if !errors.As(context.Cause(ctx), &s) {
+		return failed(res, vm.MachineDied, e.orTurn(turn, err))
+	}
+	if errors.Is(err, vm.ErrEnded) {
+		res.Exit = &exit
+	}
+	err = s
+	switch {
+	case !s.keep:
+	case res.Exit == nil:
+		err = fmt.Errorf("the command did not end within its grace of %s", e.agent.KillGrace)
+	default:
+		if keepErr := e.keep(ctx, s, machine, &res); keepErr != nil {
+			err = keepErr
+		}
+	}
+	return failed(res, codeCancelled, err)
+}
+
+// orTurn says that the turn is over when that is why a step ended, or where the
+// run was when it was stopped.
 func (e *execution) orTurn(ctx context.Context, err error) error {
+	var s *stopped
+	if errors.As(context.Cause(ctx), &s) {
+		return fmt.Errorf("the run was stopped in its step %s", e.run.report.Step)
+	}
 	if errors.Is(context.Cause(ctx), errTurnIsOver) {
 		return &vm.Failure{Code: "turn_exceeded", Message: fmt.Sprintf("the run took longer than its turn of %s and was stopped", e.in.Turn)}
 	}
@@ -143,25 +189,36 @@ func (e *execution) orTurn(ctx context.Context, err error) error {
 }
 
 func failed(res workflows.ExecuteRunResult, code vm.FailureCode, err error) workflows.ExecuteRunResult {
-	res.FailureCode, res.Failure = string(code), err.Error()
-	var f *vm.Failure
-	if errors.As(err, &f) {
-		res.FailureCode, res.Failure = string(f.Code), f.Message
-	}
+	res.FailureCode, res.Failure = failureOf(code, err)
 	return res
 }
 
+func failureOf(code vm.FailureCode, err error) (string, string) {
+	var f *vm.Failure
+	if errors.As(err, &f) {
+		return string(f.Code), f.Message
+	}
+	return string(code), err.Error()
+}
+
+// limit gives a step its own deadline.
+func (e *execution) limit(ctx context.Context, doing string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, e.agent.StepTimeout, &vm.Failure{
+		Code: vm.StepTimeout, Message: fmt.Sprintf("%s took longer than %s", doing, e.agent.StepTimeout),
+	})
+}
+
 func (e *execution) inject(ctx context.Context, machine vm.VM) error {
-	ctx, cancel := context.WithTimeout(ctx, e.agent.StepTimeout)
+	ctx, cancel := e.limit(ctx, "putting the workspace into the machine")
 	defer cancel()
 	obj, err := e.agent.inputs.Get(ctx, e.in.Input.Name)
 	if err != nil {
-		return fmt.Errorf("read the workspace from the object store: %w", err)
+		return fmt.Errorf("read the workspace from the object store: %w", orCause(ctx, err))
 	}
 	defer obj.Close()
 	m, err := machine.Inject(ctx, obj)
 	if err != nil {
-		return err
+		return orCause(ctx, err)
 	}
 	if m.SHA256 != e.in.Input.SHA256 {
 		return fmt.Errorf("the workspace did not arrive whole: its digest is %s, not %s", m.SHA256, e.in.Input.SHA256)
@@ -169,10 +226,18 @@ func (e *execution) inject(ctx context.Context, machine vm.VM) error {
 	return nil
 }
 
+// orCause is why ctx ended, if it has: not everything that ctx ends tells.
+func orCause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
 // collect streams the changed files into the node's bucket. The object counts
 // only when its digest is the machine's.
 func (e *execution) collect(ctx context.Context, machine vm.VM, res *workflows.ExecuteRunResult) error {
-	ctx, cancel := context.WithTimeout(ctx, e.agent.StepTimeout)
+	ctx, cancel := e.limit(ctx, "collecting the results")
 	defer cancel()
 	r, w := io.Pipe()
 	stored := make(chan error, 1)
@@ -187,7 +252,7 @@ func (e *execution) collect(ctx context.Context, machine vm.VM, res *workflows.E
 		err = fmt.Errorf("keep the results in the object store: %w", putErr)
 	}
 	if err != nil {
-		return err
+		return orCause(ctx, err)
 	}
 	res.Results = workflows.Object{Bucket: api.BucketResults(e.agent.Node), Name: e.in.Machine.RunID, SHA256: result.SHA256}
 	res.Deleted = result.Deleted
@@ -223,6 +288,10 @@ func (e *execution) destroy() {
 // slots back, so the engine is told at once.
 func (e *execution) step(name string, info *vm.Info) {
 	a := e.agent
+	if e.report != nil {
+		e.memberStep(name, info)
+		return
+	}
 	a.mu.Lock()
 	e.run.report.Step = name
 	if info != nil {
@@ -239,15 +308,22 @@ func (e *execution) step(name string, info *vm.Info) {
 	}
 }
 
+// codeCancelled is the failure code of a run that a person has ended.
+const codeCancelled vm.FailureCode = "cancelled"
+
 // explain turns the reason for which a run was ended, if it was, into its
 // result. A run that the agent gave up is lost, not failed: its phase is placed
 // again.
 func explain(res workflows.ExecuteRunResult, cause error) (workflows.ExecuteRunResult, error) {
+	var s *stopped
 	switch {
 	case res.FailureCode == "" || cause == nil:
 		return res, nil
 	case errors.Is(cause, errLeaseEnded), errors.Is(cause, errStopping), errors.Is(cause, errSuperseded):
 		return workflows.ExecuteRunResult{Info: res.Info, Lost: true, Failure: cause.Error()}, nil
+	case errors.As(cause, &s):
+		res.FailureCode = string(codeCancelled)
+		return res, nil
 	case errors.Is(cause, errUnwanted):
 		res.FailureCode, res.Failure = "unwanted", cause.Error()
 		return res, nil

@@ -28,14 +28,30 @@ type Heartbeat struct {
 	Ended      []string           `json:"ended,omitempty"` // runs whose machine was destroyed since the last acknowledged heartbeat
 }
 
-// RunReport is the state of one machine.
+// RunReport is the state of one run.
 type RunReport struct {
-	ID        string `json:"id"`
-	Step      string `json:"step"`    // create, inject, run, collect, destroy
-	Started   bool   `json:"started"` // the machine answers, so it no longer counts as starting
-	Accel     string `json:"accel,omitempty"`
-	Kernel    string `json:"kernel,omitempty"`
-	Isolation string `json:"isolation,omitempty"`
+	ID        string        `json:"id"`
+	Step      string        `json:"step"`    // create, inject, run, collect, destroy
+	Started   bool          `json:"started"` // every machine answers, so that none counts as starting
+	Accel     string        `json:"accel,omitempty"`
+	Kernel    string        `json:"kernel,omitempty"`
+	Isolation string        `json:"isolation,omitempty"`
+	Agents    []AgentReport `json:"agents,omitempty"` // of a composed phase
+}
+
+// AgentReport is the state of one of several machines of a run.
+type AgentReport struct {
+	Name        string `json:"name"`
+	Step        string `json:"step"` // as of a run, and ended once its command has
+	Started     bool   `json:"started"`
+	Accel       string `json:"accel,omitempty"`
+	Kernel      string `json:"kernel,omitempty"`
+	Isolation   string `json:"isolation,omitempty"`
+	Ended       bool   `json:"ended,omitempty"` // its command has ended
+	Stopped     bool   `json:"stopped,omitempty"`
+	ExitCode    *int   `json:"exitCode,omitempty"`
+	Signal      string `json:"signal,omitempty"`
+	OutOfMemory bool   `json:"outOfMemory,omitempty"`
 }
 
 // HeartbeatReply acknowledges a heartbeat.

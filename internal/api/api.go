@@ -109,6 +109,8 @@ type MissionDetail struct {
 	BaseCommit string          `json:"baseCommit,omitempty"`
 	TargetNode string          `json:"targetNode,omitempty"` // where the current phase was placed
 	WorkflowID string          `json:"workflowId"`
+	RerunOf    int             `json:"rerunOf,omitempty"` // the launch whose commits it took over
+	Acts       []Act           `json:"acts,omitempty"`    // of people, to the mission itself
 	Document   json.RawMessage `json:"document"`
 	PhaseList  []Phase         `json:"phaseList"`
 }
@@ -126,10 +128,27 @@ type Phase struct {
 	Waits       []PastWait `json:"waits,omitempty"` // those that ended, oldest first
 	Runs        []Run      `json:"runs,omitempty"`  // oldest first
 	Commit      string     `json:"commit,omitempty"`
+	TakenFrom   int        `json:"takenFrom,omitempty"` // the launch whose commit a rerun took over; the phase was not run then
+	Partial     *Partial   `json:"partial,omitempty"`   // what a cancelled phase had made
+	Acts        []Act      `json:"acts,omitempty"`      // of people, oldest first
 	FailureCode string     `json:"failureCode,omitempty"`
 	Failure     string     `json:"failure,omitempty"`
 	StartedAt   *time.Time `json:"startedAt,omitempty"`
 	EndedAt     *time.Time `json:"endedAt,omitempty"`
+}
+
+// Partial is what a phase had made when it was cancelled.
+type Partial struct {
+	Branch string `json:"branch"`
+	Commit string `json:"commit"`
+}
+
+// Act is something a person did to a mission or a phase.
+type Act struct {
+	Verb  string    `json:"verb"` // nudge, cancel, release
+	Actor string    `json:"actor,omitempty"`
+	Note  string    `json:"note,omitempty"` // why
+	At    time.Time `json:"at"`
 }
 
 // Run is one real attempt of a phase on a node.
@@ -144,11 +163,31 @@ type Run struct {
 	Isolation   string     `json:"isolation,omitempty"`
 	ExitCode    *int       `json:"exitCode,omitempty"`
 	Signal      string     `json:"signal,omitempty"`
+	OutOfMemory bool       `json:"outOfMemory,omitempty"` // killed because memory ran out
 	FailureCode string     `json:"failureCode,omitempty"`
 	Failure     string     `json:"failure,omitempty"`
 	StartedAt   time.Time  `json:"startedAt"`
 	EndedAt     *time.Time `json:"endedAt,omitempty"`
 	FreedAt     *time.Time `json:"freedAt,omitempty"` // when its node got the room back; earlier than EndedAt while results are committed
+	Agents      []RunAgent `json:"agents,omitempty"`  // the machines of a composed phase, in the order of its document
+}
+
+// RunAgent is one machine of a run of a composed phase.
+type RunAgent struct {
+	Name        string     `json:"name"`
+	Machine     string     `json:"machine"`
+	Designated  bool       `json:"designated"` // the phase succeeds only when its command does
+	Status      string     `json:"status"`     // starting, running, succeeded, failed, stopped, lost
+	Step        string     `json:"step"`
+	Accel       string     `json:"accel,omitempty"`
+	Kernel      string     `json:"kernel,omitempty"`
+	ExitCode    *int       `json:"exitCode,omitempty"`
+	Signal      string     `json:"signal,omitempty"`
+	OutOfMemory bool       `json:"outOfMemory,omitempty"`
+	Collected   bool       `json:"collected"` // what it changed is in the results
+	FailureCode string     `json:"failureCode,omitempty"`
+	Failure     string     `json:"failure,omitempty"`
+	EndedAt     *time.Time `json:"endedAt,omitempty"`
 }
 
 // WaitList is the reply to SubjectWaitList, oldest wait first.
@@ -201,8 +240,10 @@ type PastWait struct {
 	Reason  string    `json:"reason"`
 	Since   time.Time `json:"since"`
 	Ended   time.Time `json:"ended"`
-	EndedBy string    `json:"endedBy"` // placed, answered, expired, cancelled, lost
+	EndedBy string    `json:"endedBy"` // placed, answered, released, retried, expired, cancelled, lost
 	WokenBy string    `json:"wokenBy,omitempty"`
+	Actor   string    `json:"actor,omitempty"` // who ended it, when a person did
+	Note    string    `json:"note,omitempty"`  // of a release
 }
 
 // NodeList is the reply to SubjectNodeList, by id.
@@ -265,6 +306,9 @@ type NodeRun struct {
 type ResultsRequest struct {
 	Mission string `json:"mission"`
 	Launch  int    `json:"launch"`
+	// Partial names a cancelled phase whose branch of partial results is meant
+	// instead of the launch's; for "bundle" only.
+	Partial string `json:"partial,omitempty"`
 }
 
 // Results is the branch of a launch.
@@ -272,6 +316,9 @@ type Results struct {
 	Branch  string   `json:"branch"`
 	Base    string   `json:"base"`
 	Commits []Commit `json:"commits"` // oldest first
+	// Partial is what cancelled phases had made, each on a branch of its own. No
+	// phase starts from it.
+	Partial []Commit `json:"partial,omitempty"`
 }
 
 // Commit is the result of one phase.
@@ -284,6 +331,7 @@ type Commit struct {
 	Files      int       `json:"files"`
 	Insertions int       `json:"insertions"`
 	Deletions  int       `json:"deletions"`
+	Branch     string    `json:"branch,omitempty"` // of partial results
 }
 
 // DiffRequest asks a gateway for what one phase changed.
@@ -360,10 +408,15 @@ const (
 // BucketResults returns the bucket a node puts results into.
 func BucketResults(node string) string { return "tidewait-results-" + node }
 
-// SubjectLog returns the subject of a run's log. A message is one line; its
-// header Stream says stdout, stderr or system, Time when the node read it.
-func SubjectLog(mission string, launch int, phase, run string) string {
-	return "tidewait.log." + mission + "." + strconv.Itoa(launch) + "." + phase + "." + run
+// SubjectLog returns the subject of a run's log, or of that of one agent of it. A
+// message is one line; its header Stream says stdout, stderr or system, Time when
+// the node read it.
+func SubjectLog(mission string, launch int, phase, run, agent string) string {
+	subject := "tidewait.log." + mission + "." + strconv.Itoa(launch) + "." + phase + "." + run
+	if agent != "" {
+		subject += "." + agent
+	}
+	return subject
 }
 
 // Header keys of a log message.

@@ -14,10 +14,11 @@ const (
 
 	UpdateRevise = "revise" // AppRevision, to an application
 
-	SignalNudge  = "nudge"  // Nudge, to a phase or an application
-	SignalWake   = "wake"   // nothing, to an application whose lattice has changed
-	SignalNeeded = "needed" // nothing, to a lattice whose observation may be about to end
-	SignalCancel = "cancel" // Cancel, to a mission or a phase
+	SignalNudge   = "nudge"   // Nudge, to a phase or an application
+	SignalRelease = "release" // Release, to a phase that is held
+	SignalWake    = "wake"    // nothing, to an application whose lattice has changed
+	SignalNeeded  = "needed"  // nothing, to a lattice whose observation may be about to end
+	SignalCancel  = "cancel"  // Cancel, to a mission or a phase
 )
 
 // MissionWorkflowID returns the id of a mission's workflow.
@@ -41,6 +42,15 @@ type LaunchRequest struct {
 	SHA256   string `json:"sha256"`   // of the bundle
 	Head     string `json:"head"`     // the commit to start from; empty for a remote workspace
 	Actor    string `json:"actor"`
+	Rerun    *Rerun `json:"rerun,omitempty"`
+}
+
+// Rerun launches a mission again from one of its phases: what the phases before
+// it made is taken over from the mission's latest launch. A document beside it
+// may have changed from that phase on; without one the launch's own is run.
+type Rerun struct {
+	Mission string `json:"mission"`
+	From    string `json:"from"` // the name of a phase
 }
 
 // LaunchReply is the result of an accepted launch.
@@ -50,6 +60,7 @@ type LaunchReply struct {
 	WorkflowID string    `json:"workflowId"`
 	RunID      string    `json:"runId"`
 	StartedAt  time.Time `json:"startedAt"`
+	RerunOf    int       `json:"rerunOf,omitempty"` // the launch that phases are taken over from
 }
 
 // Types of the application errors a refused launch carries; the details of
@@ -59,6 +70,7 @@ const (
 	ErrTypeRunning        = "MissionRunning"
 	ErrTypeNoGateway      = "NoGateway"
 	ErrTypeInvalidMission = "InvalidMission" // the document breaks a rule of this fleet
+	ErrTypeNoRerun        = "RerunRefused"   // there is nothing to begin from
 )
 
 // AttributeMission is the search attribute that names a workflow's mission.
@@ -88,4 +100,13 @@ type Nudge struct {
 type Cancel struct {
 	Actor  string `json:"actor"`
 	Reason string `json:"reason"`
+	// Keep asks for what the run has made by then, as a commit on a branch of its
+	// own.
+	Keep bool `json:"keep,omitempty"`
+}
+
+// Release lets a phase that is held ask for a node.
+type Release struct {
+	Actor string `json:"actor"`
+	Note  string `json:"note,omitempty"`
 }

@@ -254,7 +254,7 @@ func TestCapabilityRefusals(t *testing.T) {
 			},
 			demand(asks(8000, 32*gib, 0, 2)),
 			capacity.CodeExceedsEveryNode,
-			"needs 8 CPUs, 32 GiB of memory and 2 slots (+320 MiB of memory overhead) on backend microvm; " +
+			"needs 2 machines with 8 CPUs and 32 GiB of memory in all (+320 MiB of memory overhead) on backend microvm; " +
 				"the nearest of 2 nodes, node-b, is too small by 6 CPUs",
 			[]capacity.NodeReason{
 				{NodeID: "node-b", Why: "too small by 6 CPUs"},
@@ -265,7 +265,7 @@ func TestCapabilityRefusals(t *testing.T) {
 			[]capacity.Node{node("node-a"), node("node-b", size(8000, 8*gib, 40*gib, 6))},
 			demand(asks(700, 700, 0, 7)),
 			capacity.CodeExceedsEveryNode,
-			"needs 7 slots on backend microvm; the largest of 2 nodes, node-b, has 6 slots",
+			"needs 7 machines (a slot each) on backend microvm; the largest of 2 nodes, node-b, has 6 slots",
 			[]capacity.NodeReason{
 				{NodeID: "node-b", Why: "too small by 1 slot"},
 				{NodeID: "node-a", Why: "too small by 3 slots"},
@@ -348,7 +348,7 @@ func TestAdmitReservesOverheadOfEveryMachine(t *testing.T) {
 
 func TestCapacityRefusals(t *testing.T) {
 	const asked = "needs 2 CPUs, 2 GiB of memory and 1 GiB of disk (+160 MiB of memory overhead) on backend microvm; "
-	const composed = "needs 3 CPUs, 3 GiB of memory and 3 slots (+480 MiB of memory overhead) on backend microvm; "
+	const composed = "needs 3 machines with 3 CPUs and 3 GiB of memory in all (+480 MiB of memory overhead) on backend microvm; "
 	tests := map[string]struct {
 		fleet  []capacity.Node
 		demand capacity.Demand

@@ -11,15 +11,21 @@ import (
 
 // ask says what was asked for. overhead is what the backend adds in all.
 func ask(d Demand, overhead Resources) string {
-	what := d.Resources
-	if what.Slots == 1 {
-		what.Slots = 0 // one machine goes without saying
-	}
 	extra := ""
 	if overhead != (Resources{}) {
 		extra = " (+" + phrase(overhead) + " overhead)"
 	}
-	return "needs " + phrase(what) + extra + " on " + kind(d)
+	return "needs " + sum(d.Resources) + extra + " on " + kind(d)
+}
+
+// sum is what all machines of a demand get. One machine goes without saying.
+func sum(r Resources) string {
+	machines := r.Slots
+	r.Slots = 0
+	if machines == 1 {
+		return phrase(r)
+	}
+	return strconv.FormatInt(machines, 10) + " machines with " + phrase(r) + " in all"
 }
 
 // kind names what a demand asks of a node besides room.
@@ -155,7 +161,13 @@ func (s *survey) exceeds(c *class) string {
 	if o := largest.need(d.Resources).Sub(d.Resources).dims()[i]; o != 0 {
 		extra = " (+" + quantity(i, o) + " overhead)"
 	}
-	return "needs " + amount(i, d.Resources.dims()[i]) + extra + " on " + kind(d) + "; " +
+	what := amount(i, d.Resources.dims()[i])
+	if i == slots {
+		what = strconv.FormatInt(d.Resources.Slots, 10) + " machines (a slot each)"
+	} else if d.Resources.Slots > 1 {
+		what += " for " + strconv.FormatInt(d.Resources.Slots, 10) + " machines"
+	}
+	return "needs " + what + extra + " on " + kind(d) + "; " +
 		among(c, "largest", largest.node.ID) + " has " + quantity(i, largest.allocatable.dims()[i])
 }
 

@@ -209,7 +209,7 @@ func (p *product) nothingLeft() {
 // machines lists what the backends keep on disk for machines, whichever agent
 // they belonged to, and processes that work in this test's directory.
 func (p *product) machines() []string {
-	found, err := filepath.Glob(filepath.Join(p.dir, "node", "*", "*", "r*-*"))
+	found, err := filepath.Glob(filepath.Join(p.dir, "node", "*", "*", "runs", "r*-*"))
 	require.NoError(p.t, err)
 	return append(found, p.processes("qemu-system", "tidewait-guest")...)
 }
@@ -245,7 +245,7 @@ type missionDoc struct {
 type phaseDoc struct {
 	name   string
 	memory string // default 256Mi
-	script string
+	script string // empty: extra has agents
 	extra  string // further lines of the phase
 }
 
@@ -268,7 +268,10 @@ func (m missionDoc) yaml(t *testing.T) string {
 		}
 		script, err := json.Marshal(p.script)
 		require.NoError(t, err)
-		fmt.Fprintf(&b, "    - name: %s\n      resources: {cpus: 1, memory: %s, disk: 64Mi}\n      run: [sh, -c, %s]\n", p.name, p.memory, script)
+		fmt.Fprintf(&b, "    - name: %s\n      resources: {cpus: 1, memory: %s, disk: 64Mi}\n", p.name, p.memory)
+		if p.script != "" {
+			fmt.Fprintf(&b, "      run: [sh, -c, %s]\n", script)
+		}
 		for _, line := range strings.Split(strings.TrimSpace(p.extra), "\n") {
 			fmt.Fprintf(&b, "      %s\n", line)
 		}

@@ -42,9 +42,9 @@ type Gateway struct {
 // from.
 func (g *Gateway) Open(ctx context.Context, in workflows.OpenCheckoutInput) (workflows.Checkout, error) {
 	req := workspace.OpenRequest{
-		Mission: in.Mission, Launch: in.Launch, URL: in.URL, Ref: in.Ref, Head: in.Head, SHA256: in.Bundle.SHA256,
+		Mission: in.Mission, Launch: in.Launch, URL: in.URL, Ref: in.Ref, Head: in.Head, SHA256: in.Bundle.SHA256, Commit: in.Commit,
 	}
-	if in.URL == "" {
+	if in.URL == "" && in.Commit == "" {
 		bundle, err := g.get(ctx, in.Bundle)
 		if err != nil {
 			return workflows.Checkout{}, err
@@ -62,20 +62,19 @@ func (g *Gateway) Open(ctx context.Context, in workflows.OpenCheckoutInput) (wor
 // Commit makes the results of a run a commit on the launch's branch, and
 // prepares the files the next phase starts from, if there is one.
 func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
-	results, err := g.get(ctx, in.Results)
-	if err != nil {
-		return workflows.Checkout{}, err
-	}
-	defer results.Close()
-	info, err := results.Info()
+	parts, err := g.parts(ctx, in)
+	defer parts.close()
 	if err != nil {
 		return workflows.Checkout{}, fmt.Errorf("read the results of run %s: %w", in.RunID, err)
 	}
-	c, err := g.Checkouts.Commit(ctx, workspace.CommitRequest{
+	req := workspace.CommitRequest{
 		Mission: in.Mission, Launch: in.Launch, Phase: in.Phase, Run: in.RunID, Parent: in.Parent, TreeIn: in.TreeIn,
-		Tar: results, SHA256: in.Results.SHA256, Deleted: in.Deleted,
-		Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author, When: info.ModTime,
-	})
+		Parts: parts.list, Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author, When: parts.latest,
+	}
+	if in.Partial != "" {
+		return g.commitPartial(ctx, req, in.Partial)
+	}
+	c, err := g.Checkouts.Commit(ctx, req)
 	if err != nil {
 		return workflows.Checkout{}, err
 	}
@@ -84,6 +83,15 @@ func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (
 		return workflows.Checkout{Branch: branch, Commit: c.Commit}, nil
 	}
 	return g.checkout(ctx, in.Mission, branch, c.Commit)
+}
+
+// commitPartial makes what a cancelled run had made a commit on a branch of its
+// own, which says so.
+func (g *Gateway) commitPartial(ctx context.Context, req workspace.CommitRequest, why string) (workflows.Checkout, error) {
+	req.Partial = why
+	req.Subject += " (partial)"
+	c, err := g.Checkouts.CommitPartial(ctx, req)
+	return workflows.Checkout{Branch: workspace.PartialBranch(req.Mission, req.Launch, req.Phase), Commit: c.Commit}, err
 }
 
 func (g *Gateway) get(ctx context.Context, o workflows.Object) (jetstream.ObjectResult, error) {
@@ -201,14 +209,27 @@ func (g *Gateway) results(ctx context.Context, r api.ResultsRequest) (any, error
 	if err != nil {
 		return nil, err
 	}
+	partials, err := g.Checkouts.Partials(ctx, r.Mission, r.Launch)
+	if err != nil {
+		return nil, err
+	}
 	out := api.Results{Branch: workspace.Branch(r.Mission, r.Launch), Commits: []api.Commit{}}
 	for _, c := range commits {
-		out.Commits = append(out.Commits, api.Commit{
-			Commit: c.Commit, Phase: c.Phase, Run: c.Run, Subject: c.Subject, When: c.When.UTC(),
-			Files: c.Files, Insertions: c.Insertions, Deletions: c.Deletions,
-		})
+		out.Commits = append(out.Commits, commitOf(c))
+	}
+	for _, c := range partials {
+		commit := commitOf(c)
+		commit.Branch = workspace.PartialBranch(r.Mission, r.Launch, c.Phase)
+		out.Partial = append(out.Partial, commit)
 	}
 	return out, nil
+}
+
+func commitOf(c workspace.CommitInfo) api.Commit {
+	return api.Commit{
+		Commit: c.Commit, Phase: c.Phase, Run: c.Run, Subject: c.Subject, When: c.When.UTC(),
+		Files: c.Files, Insertions: c.Insertions, Deletions: c.Deletions,
+	}
 }
 
 // maxDiff keeps a diff's reply below the server's payload limit.
@@ -224,11 +245,14 @@ func (g *Gateway) bundle(ctx context.Context, r api.ResultsRequest) (any, error)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
 	}
-	name := fmt.Sprintf("branch.%s.%d", r.Mission, r.Launch)
+	name, branch := fmt.Sprintf("branch.%s.%d", r.Mission, r.Launch), workspace.Branch(r.Mission, r.Launch)
+	if r.Partial != "" {
+		name, branch = name+".partial."+r.Partial, workspace.PartialBranch(r.Mission, r.Launch, r.Partial)
+	}
 	pr, pw := io.Pipe()
 	bundled := make(chan workspace.Bundle, 1)
 	go func() {
-		b, err := g.Checkouts.BundleBranch(ctx, r.Mission, r.Launch, false, pw)
+		b, err := g.writeBundle(ctx, r, pw)
 		bundled <- b
 		_ = pw.CloseWithError(err)
 	}()
@@ -238,5 +262,12 @@ func (g *Gateway) bundle(ctx context.Context, r api.ResultsRequest) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return api.BundleReply{Bucket: api.BucketWorkspaces, Object: name, Branch: workspace.Branch(r.Mission, r.Launch), SHA256: b.SHA256}, nil
+	return api.BundleReply{Bucket: api.BucketWorkspaces, Object: name, Branch: branch, SHA256: b.SHA256}, nil
+}
+
+func (g *Gateway) writeBundle(ctx context.Context, r api.ResultsRequest, w io.Writer) (workspace.Bundle, error) {
+	if r.Partial != "" {
+		return g.Checkouts.BundlePartial(ctx, r.Mission, r.Launch, r.Partial, w)
+	}
+	return g.Checkouts.BundleBranch(ctx, r.Mission, r.Launch, false, w)
 }

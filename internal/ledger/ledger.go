@@ -27,6 +27,7 @@ type Outcome struct {
 	Waiting   *Waiting                    `json:"waiting,omitempty"`
 	Incapable *capacity.CapabilityRefusal `json:"incapable,omitempty"`
 	Ended     *Ended                      `json:"ended,omitempty"`
+	Paused    *Pause                      `json:"paused,omitempty"`
 }
 
 // Placed is a phase that has a node, and a run there.
@@ -66,6 +67,17 @@ type Ended struct {
 	Commit      string `json:"commit,omitempty"`
 	FailureCode string `json:"failureCode,omitempty"`
 	Failure     string `json:"failure,omitempty"`
+	// By is who ended it, when a person did.
+	By *Act `json:"by,omitempty"`
+	// Partial is what a cancelled run had made.
+	Partial *Partial `json:"partial,omitempty"`
+}
+
+// Partial is what a run that was ended early had made by then: a commit on a
+// branch of its own, which no phase starts from.
+type Partial struct {
+	Branch string `json:"branch"`
+	Commit string `json:"commit"`
 }
 
 // SignalPlaced is the signal that tells a waiting phase it has a node. It
@@ -83,6 +95,15 @@ type Launched struct {
 	GatewayID string          `json:"gatewayId"`
 	StartedAt time.Time       `json:"startedAt"`
 	Phases    []LaunchedPhase `json:"phases"`
+	Rerun     *Rerun          `json:"rerun,omitempty"`
+}
+
+// Rerun is a launch that takes over what the first phases of an earlier one
+// made, and begins after them.
+type Rerun struct {
+	Of     int    `json:"of"`     // the launch
+	First  int    `json:"first"`  // index of the phase that is run first
+	Commit string `json:"commit"` // that it starts from
 }
 
 // LaunchedPhase is a phase's row.
@@ -102,6 +123,7 @@ type MissionEnd struct {
 	Status      string `json:"status"` // succeeded, failed, cancelled
 	FailureCode string `json:"failureCode,omitempty"`
 	Failure     string `json:"failure,omitempty"`
+	By          *Act   `json:"by,omitempty"` // who ended it, when a person did
 }
 
 // RunEnd is how a run ended.
@@ -111,6 +133,9 @@ type RunEnd struct {
 	Exit        *vm.Exit `json:"exit,omitempty"`
 	FailureCode string   `json:"failureCode,omitempty"`
 	Failure     string   `json:"failure,omitempty"`
+	// Agents are the machines of a composed phase. One that is missing ended
+	// with the run.
+	Agents []AgentEnd `json:"agents,omitempty"`
 }
 
 // Verdict is what became of a run whose activity was lost.

@@ -40,6 +40,7 @@ func TestEveryExampleIsValid(t *testing.T) {
 		"microvm hello":      {"greet"},
 		"microvm survey":     {"survey", "extremes", "report"},
 		"microvm big":        {"hold"},
+		"microvm review":     {"report", "publish"},
 		"microvm impossible": {"giant"},
 		"process process":    {"count"},
 	}, phases)
@@ -52,6 +53,7 @@ func TestExamplesRun(t *testing.T) {
 		"hello.yaml":   {"greeting.txt": "hello from Linux "},
 		"process.yaml": {"count.txt": "288\n"},
 		"big.yaml":     {"held.txt": "held for 0 seconds\n"},
+		"review.yaml":  {"public/survey.txt": "files: 2\nreadings: 288\nstations: north-pier south-lock\n"},
 		"survey.yaml": {
 			"out/survey.txt":   "files: 2\nreadings: 288\nstations: north-pier south-lock\n",
 			"out/extremes.csv": "north-pier,2026-03-01,",

@@ -34,16 +34,27 @@ type Workspace struct {
 	Path string `json:"path,omitempty"` // a directory that need not be a repository
 }
 
-// Phase is one solo step of a mission.
+// Phase is one step of a mission: solo, with a command of its own, or composed of
+// agents. Of a composed phase, Resources, Run, Env and Collect are empty: what the
+// document says of them for the whole phase is in its agents.
 type Phase struct {
 	Name      string            `json:"name"`
-	Resources Resources         `json:"resources"`
+	Hold      *Hold             `json:"hold,omitempty"` // nil: it asks for a node as soon as it is its turn
+	Resources Resources         `json:"resources,omitzero"`
 	Requires  Requires          `json:"requires,omitzero"`
 	Image     string            `json:"image"` // "default"
-	Run       []string          `json:"run"`
+	Run       []string          `json:"run,omitempty"`
 	Env       map[string]string `json:"env,omitempty"`
 	Collect   []string          `json:"collect,omitempty"` // slash-separated globs with **; empty: every change
-	Attempts  int               `json:"attempts"`          // 1 to 10; default 1
+	Agents    []Agent           `json:"agents,omitempty"`
+	Until     []string          `json:"until,omitempty"` // the agents whose success is the phase's; of a composed phase never empty
+	Attempts  int               `json:"attempts"`        // 1 to 10; default 1
+}
+
+// Hold keeps a phase from asking for a node until somebody releases it.
+type Hold struct {
+	Reason  string        `json:"reason,omitempty"`  // what is to be looked at before, in one sentence
+	MaxWait time.Duration `json:"maxWait,omitempty"` // nanoseconds until it fails by itself; 0: it does not
 }
 
 // Resources is what one virtual machine of a phase gets.

@@ -1,6 +1,12 @@
 package mission
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
 
 // Parse reads one mission document, in YAML or JSON, fills in every default and
 // checks every rule that the document alone can break. Name is the file's name,
@@ -154,7 +160,8 @@ func (r *reader) phases(v value) []Phase {
 
 func (r *reader) phase(v value) Phase {
 	phase := Phase{Image: "default", Attempts: 1, Resources: Resources{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 1024}}
-	for name, field := range r.object(v, phaseShape) {
+	fields := r.object(v, phaseShape)
+	for name, field := range fields {
 		switch name {
 		case "name":
 			phase.Name = r.name(field)
@@ -172,9 +179,49 @@ func (r *reader) phase(v value) Phase {
 			phase.Collect = r.collect(field)
 		case "attempts":
 			phase.Attempts = r.whole(field, 1, 10)
+		case "hold":
+			phase.Hold = r.hold(field)
 		}
 	}
-	return phase
+	return r.composed(phase, fields)
+}
+
+// hold reads true or false, or what there is to say of a hold.
+func (r *reader) hold(v value) *Hold {
+	if v.Kind == yaml.ScalarNode && v.ShortTag() == "!!bool" {
+		if held, err := strconv.ParseBool(v.Value); err == nil {
+			if held {
+				return &Hold{}
+			}
+			return nil
+		}
+	}
+	if v.Kind != yaml.MappingNode {
+		r.refuse(v, "is not allowed", "write true, or for example {reason: look at the survey first, maxWait: 24h}")
+		return nil
+	}
+	hold := &Hold{}
+	for name, field := range r.object(v, holdShape) {
+		switch name {
+		case "reason":
+			hold.Reason = r.checked(field, checkReason, "write one short sentence, for example: look at the survey first")
+		case "maxWait":
+			hold.MaxWait = r.duration(field)
+		}
+	}
+	return hold
+}
+
+func checkReason(text string) string {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return "is empty"
+	case len(text) > 400:
+		return "is longer than 400 bytes"
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return "contains a control character"
+	}
+	return ""
 }
 
 func (r *reader) resources(v value, amounts Resources) Resources {
@@ -213,17 +260,16 @@ func (r *reader) image(v value) string {
 }
 
 func (r *reader) run(v value) []string {
-	hint := `write the command as a list, for example [sh, -c, "make test"]`
-	items, ok := r.list(v, hint)
+	items, ok := r.list(v, runHint)
 	if ok && len(items) == 0 {
-		r.about(v, "the list", "is empty", hint)
+		r.about(v, "the list", "is empty", runHint)
 	}
 	var run []string
 	for i, item := range items {
 		text, ok := r.text(item)
 		switch {
 		case ok && i == 0 && text == "":
-			r.refuse(item, "is no command", hint)
+			r.refuse(item, "is no command", runHint)
 		case ok:
 			r.argument(item, text)
 		}

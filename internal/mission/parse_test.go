@@ -44,8 +44,21 @@ spec:
       collect: ["out/**", "*.[ch]"]
       attempts: 10
     - name: review
+      hold: {reason: look at the survey first, maxWait: 24h}
       resources: {cpus: 1.25}
       run: [./review]
+    - name: talk
+      resources: {cpus: 0.5, memory: 256Mi}
+      env: {MODE: fast, ROOM: a}
+      collect: ["out/**"]
+      agents:
+        - {name: author, run: [./author], collect: []}
+        - name: critic
+          run: [./critic, -v]
+          replicas: 2
+          resources: {memory: 1Gi}
+          env: {ROOM: b}
+      until: [critic]
 `
 
 func TestParseFillsDefaultsIn(t *testing.T) {
@@ -92,10 +105,27 @@ func TestParseReadsEveryKey(t *testing.T) {
 				},
 				{
 					Name:      "review",
+					Hold:      &mission.Hold{Reason: "look at the survey first", MaxWait: 24 * time.Hour},
 					Resources: mission.Resources{CPUMilli: 1250, MemoryMiB: 512, DiskMiB: 1024},
 					Image:     "default",
 					Run:       []string{"./review"},
 					Attempts:  1,
+				},
+				{
+					Name:  "talk",
+					Image: "default",
+					Agents: []mission.Agent{
+						{
+							Name: "author", Replicas: 1, Resources: mission.Resources{CPUMilli: 500, MemoryMiB: 256, DiskMiB: 1024},
+							Run: []string{"./author"}, Env: map[string]string{"MODE": "fast", "ROOM": "a"},
+						},
+						{
+							Name: "critic", Replicas: 2, Resources: mission.Resources{CPUMilli: 500, MemoryMiB: 1024, DiskMiB: 1024},
+							Run: []string{"./critic", "-v"}, Env: map[string]string{"MODE": "fast", "ROOM": "b"}, Collect: []string{"out/**"},
+						},
+					},
+					Until:    []string{"critic"},
+					Attempts: 1,
 				},
 			},
 		},
@@ -150,7 +180,7 @@ spec:
     - name: survey
       run: [sleep, 30]
     - name: review
-      hold: true
+      hold: later
       agents: []
     - nmae: x
 `))
@@ -177,9 +207,9 @@ bad.yaml:19:31: spec.phases[0].collect[2]: "a**" joins ** with other characters;
 bad.yaml:20:17: spec.phases[0].attempts: 0 is not allowed; write a whole number from 1 to 10
 bad.yaml:21:7: spec.phases[1].name: "survey" is the name of two phases, first on line 12; give each phase its own name
 bad.yaml:22:20: spec.phases[1].run[1]: 30 is not text; write "30" with the quotes
-bad.yaml:24:7: spec.phases[2].hold: "hold" cannot be used; held phases are not supported by this version; remove the key
-bad.yaml:25:7: spec.phases[2].agents: "agents" cannot be used; composed phases are not supported by this version; write one phase with run for each step
-bad.yaml:26:7: spec.phases[3]: "nmae" is not a key here; did you mean name? the keys are name, resources, requires, image, run, env, collect, attempts
+bad.yaml:24:13: spec.phases[2].hold: "later" is not allowed; write true, or for example {reason: look at the survey first, maxWait: 24h}
+bad.yaml:25:15: spec.phases[2].agents: the list is empty; write one or more agents, or run for a phase of one machine
+bad.yaml:26:7: spec.phases[3]: "nmae" is not a key here; did you mean name? the keys are name, resources, requires, image, run, env, collect, attempts, hold, agents, until
 bad.yaml:26:7: spec.phases[3]: "name" is missing; write the phase's name, for example survey
 bad.yaml:26:7: spec.phases[3]: "run" is missing; write the command as a list, for example [sh, -c, "make test"]`)
 }
@@ -282,6 +312,13 @@ func TestOneMistake(t *testing.T) {
 		"disk decimal unit":    {"name: greet", "resources: {disk: 1GB}\n      name: greet", `8:25: spec.phases[0].resources.disk: "1GB" is not a quantity; write for example 512Mi or 2Gi`},
 		"collect an open set":  {"name: greet", "collect: ['a[']\n      name: greet", `8:17: spec.phases[0].collect[0]: "a[" has a bracket that is not closed or is empty; ` + globHint},
 		"collect empty part":   {"name: greet", "collect: [a//b]\n      name: greet", `8:17: spec.phases[0].collect[0]: "a//b" has an empty part between slashes; ` + globHint},
+		"hold a word":          {"name: greet", "hold: \"true\"\n      name: greet", `8:13: spec.phases[0].hold: "true" is not allowed; ` + holdHint},
+		"hold a list":          {"name: greet", "hold: [true]\n      name: greet", `8:13: spec.phases[0].hold: a list is not allowed; ` + holdHint},
+		"hold nothing":         {"name: greet", "hold:\n      name: greet", `8:12: spec.phases[0].hold: nothing is not allowed; ` + holdHint},
+		"hold an old word":     {"name: greet", "hold: yes\n      name: greet", `8:13: spec.phases[0].hold: "yes" is not allowed; ` + holdHint},
+		"hold unknown key":     {"name: greet", "hold: {until: noon}\n      name: greet", `8:14: spec.phases[0].hold: "until" is not a key here; the keys are reason, maxWait`},
+		"hold without reason":  {"name: greet", "hold: {reason: ' '}\n      name: greet", `8:22: spec.phases[0].hold.reason: " " is empty; write one short sentence, for example: look at the survey first`},
+		"hold too short":       {"name: greet", "hold: {maxWait: 9s}\n      name: greet", `8:23: spec.phases[0].hold.maxWait: "9s" is too short; write 10s or more`},
 		"attempts too many":    {"name: greet", "attempts: 11\n      name: greet", `8:17: spec.phases[0].attempts: 11 is not allowed; write a whole number from 1 to 10`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -297,6 +334,7 @@ const (
 	nameHint  = "write at most 63 small letters, digits and dashes that start and end with a letter or digit"
 	labelHint = "write at most 63 letters, digits, dashes, underscores and dots that start and end with a letter or digit"
 	gitHint   = "write a directory such as ./repo or a URL such as https://example.org/repo.git; credentials belong to the gateway's git configuration"
+	holdHint  = "write true, or for example {reason: look at the survey first, maxWait: 24h}"
 	runHint   = `write the command as a list, for example [sh, -c, "make test"]`
 	cpusHint  = "write for example 2, 0.5 or 500m"
 	globHint  = "write a relative glob, for example out/** or *.txt"
@@ -374,6 +412,14 @@ func TestWorkspaceRemoteAndResolve(t *testing.T) {
 		})
 	}
 	require.Equal(t, mission.Workspace{Path: "/missions/files"}, mission.Workspace{Path: "./files"}.Resolve("/missions"))
+}
+
+func TestAHoldMayBeOffOrOn(t *testing.T) {
+	for text, want := range map[string]*mission.Hold{"false": nil, "true": {}, "{}": {}, "{maxWait: 1h}": {MaxWait: time.Hour}} {
+		m, err := mission.Parse("f", []byte(strings.Replace(smallest, "name: greet", "name: greet\n      hold: "+text, 1)))
+		require.NoError(t, err, text)
+		require.Equal(t, want, m.Spec.Phases[0].Hold, text)
+	}
 }
 
 func TestCanonicalAndDigest(t *testing.T) {

@@ -3,6 +3,7 @@ package mission_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,23 +54,24 @@ func genMission() *rapid.Generator[mission.Mission] {
 			},
 		}
 		for _, name := range rapid.SliceOfNDistinct(genName, 1, 5, rapid.ID[string]).Draw(t, "phases") {
-			m.Spec.Phases = append(m.Spec.Phases, mission.Phase{
+			phase := mission.Phase{
 				Name: name,
-				Resources: mission.Resources{
-					CPUMilli:  rapid.Int64Range(100, 256000).Draw(t, "cpus"),
-					MemoryMiB: rapid.Int64Range(128, 16<<20).Draw(t, "memory"),
-					DiskMiB:   rapid.Int64Range(64, 256<<20).Draw(t, "disk"),
-				},
 				Requires: mission.Requires{
 					Arch:   rapid.SampledFrom([]string{"", "amd64", "arm64"}).Draw(t, "arch"),
 					Labels: genLabels.Draw(t, "requires"),
 				},
 				Image:    "default",
-				Run:      append([]string{"sh"}, rapid.SliceOfN(genText, 0, 3).Draw(t, "run")...),
-				Env:      genMap(rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_]{0,8}`), genText).Draw(t, "env"),
-				Collect:  genGlobs.Draw(t, "collect"),
 				Attempts: rapid.IntRange(1, 10).Draw(t, "attempts"),
-			})
+				Hold:     genHold.Draw(t, "hold"),
+			}
+			if rapid.Bool().Draw(t, "composed") {
+				phase.Agents = genAgents.Draw(t, "agents")
+				phase.Until = genUntil(phase.Agents).Draw(t, "until")
+			} else {
+				phase.Resources, phase.Run = genResources.Draw(t, "resources"), genRun.Draw(t, "run")
+				phase.Env, phase.Collect = genEnv.Draw(t, "env"), genGlobs.Draw(t, "collect")
+			}
+			m.Spec.Phases = append(m.Spec.Phases, phase)
 		}
 		return m
 	})
@@ -84,13 +86,44 @@ var (
 	genText = rapid.Map(rapid.StringOf(rapid.RuneFrom([]rune("aZ09 \n\t'\"\\#:-{}[]&*!|>%@`,?~$=é漢😀\u0085\u2028"))),
 		func(s string) string { return "s" + s })
 	genDuration = rapid.Map(rapid.SampledFrom([]int64{0, 10, 61, 3600, 360000}), func(s int64) time.Duration { return time.Duration(s) * time.Second })
-	genGlobs    = rapid.Custom(func(t *rapid.T) []string {
+	genHold     = rapid.Custom(func(t *rapid.T) *mission.Hold {
+		if !rapid.Bool().Draw(t, "held") {
+			return nil
+		}
+		return &mission.Hold{
+			Reason:  rapid.SampledFrom([]string{"", "look at the survey first", "ask 漢"}).Draw(t, "reason"),
+			MaxWait: genDuration.Draw(t, "max wait"),
+		}
+	})
+	genGlobs = rapid.Custom(func(t *rapid.T) []string {
 		var globs []string
 		for range rapid.IntRange(0, 3).Draw(t, "globs") {
 			parts := rapid.SliceOfN(rapid.SampledFrom([]string{"**", "*", "out", "*.[ch]", "a?", "[^x]y"}), 1, 4).Draw(t, "parts")
 			globs = append(globs, strings.Join(parts, "/"))
 		}
 		return globs
+	})
+	genResources = rapid.Custom(func(t *rapid.T) mission.Resources {
+		return mission.Resources{
+			CPUMilli:  rapid.Int64Range(100, 256000).Draw(t, "cpus"),
+			MemoryMiB: rapid.Int64Range(128, 16<<20).Draw(t, "memory"),
+			DiskMiB:   rapid.Int64Range(64, 256<<20).Draw(t, "disk"),
+		}
+	})
+	genRun = rapid.Custom(func(t *rapid.T) []string {
+		return append([]string{"sh"}, rapid.SliceOfN(genText, 0, 3).Draw(t, "arguments")...)
+	})
+	genEnv    = genMap(rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_]{0,8}`), genText)
+	genAgents = rapid.Custom(func(t *rapid.T) []mission.Agent {
+		var agents []mission.Agent
+		// Names without dashes are never that of another's replica.
+		for _, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z][a-z0-9]{0,20}`), 1, 4, rapid.ID[string]).Draw(t, "names") {
+			agents = append(agents, mission.Agent{
+				Name: name, Replicas: rapid.IntRange(1, 8).Draw(t, "replicas"), Resources: genResources.Draw(t, "resources"),
+				Run: genRun.Draw(t, "run"), Env: genEnv.Draw(t, "env"), Collect: genGlobs.Draw(t, "collect"),
+			})
+		}
+		return agents
 	})
 	genWorkspace = rapid.SampledFrom([]mission.Workspace{
 		{Git: "./repo", Ref: "HEAD"},
@@ -107,6 +140,19 @@ func genMap(keys, values *rapid.Generator[string]) *rapid.Generator[map[string]s
 			return nil
 		}
 		return m
+	})
+}
+
+// genUntil draws one or more agents, in their order.
+func genUntil(agents []mission.Agent) *rapid.Generator[[]string] {
+	return rapid.Custom(func(t *rapid.T) []string {
+		var until []string
+		for i, a := range agents {
+			if rapid.Bool().Draw(t, "designated") || i == len(agents)-1 && until == nil {
+				until = append(until, a.Name)
+			}
+		}
+		return until
 	})
 }
 
@@ -137,31 +183,91 @@ func written(m mission.Mission) map[string]any {
 	return map[string]any{"apiVersion": "tidewait/v1", "kind": "Mission", "metadata": metadata, "spec": spec}
 }
 
+func writtenResources(r mission.Resources) map[string]any {
+	resources := map[string]any{"cpus": fmt.Sprintf("%dm", r.CPUMilli)}
+	if r.CPUMilli%10 == 0 {
+		resources["cpus"] = float64(r.CPUMilli) / 1000
+	}
+	if r.MemoryMiB != 512 {
+		resources["memory"] = fmt.Sprintf("%dMi", r.MemoryMiB)
+	}
+	if r.DiskMiB != 1024 {
+		resources["disk"] = fmt.Sprintf("%dMi", r.DiskMiB)
+	}
+	return resources
+}
+
+// writtenCommand is what a solo phase and an agent have in common.
+func writtenCommand(name string, r mission.Resources, run []string, env map[string]string, collect []string) map[string]any {
+	command := map[string]any{"name": name, "resources": writtenResources(r), "run": run}
+	unlessEmpty(command, "env", env)
+	if len(collect) > 0 {
+		command["collect"] = collect
+	}
+	return command
+}
+
+// writtenAgents leaves out of the agents what all of them share, when they do:
+// the phase says it.
+func writtenAgents(p mission.Phase) map[string]any {
+	phase := map[string]any{"name": p.Name}
+	shared := len(p.Agents[0].Collect) > 0
+	for _, a := range p.Agents {
+		shared = shared && slices.Equal(a.Collect, p.Agents[0].Collect)
+	}
+	if shared {
+		phase["collect"] = p.Agents[0].Collect
+	}
+	var agents []any
+	for _, a := range p.Agents {
+		agent := writtenCommand(a.Name, a.Resources, a.Run, a.Env, a.Collect)
+		if shared {
+			delete(agent, "collect")
+		}
+		if a.Replicas != 1 {
+			agent["replicas"] = a.Replicas
+		}
+		agents = append(agents, agent)
+	}
+	phase["agents"] = agents
+	if len(p.Until) < len(p.Agents) {
+		phase["until"] = p.Until
+	}
+	return phase
+}
+
 func writtenPhase(p mission.Phase) map[string]any {
-	resources := map[string]any{"cpus": fmt.Sprintf("%dm", p.Resources.CPUMilli)}
-	if p.Resources.CPUMilli%10 == 0 {
-		resources["cpus"] = float64(p.Resources.CPUMilli) / 1000
-	}
-	if p.Resources.MemoryMiB != 512 {
-		resources["memory"] = fmt.Sprintf("%dMi", p.Resources.MemoryMiB)
-	}
-	if p.Resources.DiskMiB != 1024 {
-		resources["disk"] = fmt.Sprintf("%dMi", p.Resources.DiskMiB)
-	}
 	requires := map[string]any{}
 	if p.Requires.Arch != "" {
 		requires["arch"] = p.Requires.Arch
 	}
 	unlessEmpty(requires, "labels", p.Requires.Labels)
-	phase := map[string]any{"name": p.Name, "resources": resources, "requires": requires, "run": p.Run}
-	unlessEmpty(phase, "env", p.Env)
-	if len(p.Collect) > 0 {
-		phase["collect"] = p.Collect
+	phase := writtenCommand(p.Name, p.Resources, p.Run, p.Env, p.Collect)
+	if p.Composed() {
+		phase = writtenAgents(p)
 	}
+	phase["requires"] = requires
 	if p.Attempts != 1 {
 		phase["attempts"] = p.Attempts
 	}
+	if p.Hold != nil {
+		phase["hold"] = writtenHold(*p.Hold)
+	}
 	return phase
+}
+
+func writtenHold(h mission.Hold) any {
+	hold := map[string]any{}
+	if h.Reason != "" {
+		hold["reason"] = h.Reason
+	}
+	if h.MaxWait != 0 {
+		hold["maxWait"] = h.MaxWait.String()
+	}
+	if len(hold) == 0 {
+		return true
+	}
+	return hold
 }
 
 func unlessEmpty(into map[string]any, key string, m map[string]string) {

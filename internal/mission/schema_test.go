@@ -41,7 +41,7 @@ func TestSchemaAndParserKnowTheSameKeys(t *testing.T) {
 
 	shapes := map[string]shape{
 		"document": documentShape, "metadata": metadataShape, "spec": specShape, "workspace": workspaceShape,
-		"phase": phaseShape, "resources": resourcesShape, "requires": requiresShape,
+		"phase": phaseShape, "agent": agentShape, "resources": resourcesShape, "requires": requiresShape, "hold": holdShape,
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(shapes)), slices.Collect(maps.Keys(objects)))
 	for name, s := range shapes {
@@ -53,7 +53,7 @@ func TestSchemaAndParserKnowTheSameKeys(t *testing.T) {
 			require.ElementsMatch(t, s.names(), slices.Collect(maps.Keys(object.Properties)))
 			var required []string
 			for _, f := range s {
-				if f.required != "" {
+				if f.required != "" && f.unless == "" {
 					required = append(required, f.name)
 				}
 			}

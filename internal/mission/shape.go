@@ -30,6 +30,8 @@ func (s shape) names() []string {
 	return names
 }
 
+const runHint = `write the command as a list, for example [sh, -c, "make test"]`
+
 // The shapes of a document. mission.schema.json says the same for editors.
 var (
 	documentShape = shape{
@@ -60,13 +62,26 @@ var (
 		{name: "resources"},
 		{name: "requires"},
 		{name: "image"},
-		{name: "run", required: `write the command as a list, for example [sh, -c, "make test"]`, unless: "agents"},
+		{name: "run", required: runHint, unless: "agents"},
 		{name: "env"},
 		{name: "collect"},
 		{name: "attempts"},
-		{name: "agents", refused: "composed phases are not supported by this version; write one phase with run for each step"},
-		{name: "hold", refused: "held phases are not supported by this version; remove the key"},
+		{name: "hold"},
+		{name: "agents"},
+		{name: "until"},
 		{name: "secrets", refused: "secrets are not supported by this version; remove the key"},
+	}
+	agentShape = shape{
+		{name: "name", required: "write the agent's name, for example author"},
+		{name: "run", required: runHint},
+		{name: "replicas"},
+		{name: "resources"},
+		{name: "env"},
+		{name: "collect"},
+	}
+	holdShape = shape{
+		{name: "reason"},
+		{name: "maxWait"},
 	}
 	resourcesShape = shape{
 		{name: "cpus"},

@@ -58,6 +58,9 @@ func (c *changes) phase(was, is api.Phase) {
 func (c *changes) pastWaits(title string, was, is api.Phase) {
 	for _, w := range is.Waits[min(len(was.Waits), len(is.Waits)):] {
 		text := w.EndedBy
+		if w.Actor != "" {
+			text += " by " + w.Actor
+		}
 		if w.EndedBy == "placed" && is.Node != "" {
 			text += " on " + is.Node
 		}
@@ -79,9 +82,31 @@ func (c *changes) runs(title string, was, is api.Phase) {
 		if r.Step != before.Step && r.Step != "" && !ended {
 			c.add("%s step %s", title, r.Step)
 		}
+		c.agents(title, before, r)
 		if ended {
 			c.add("%s run %s %s after %s%s", title, r.ID, r.Status, Duration(r.EndedAt.Sub(r.StartedAt)), outcome(r))
 		}
+	}
+}
+
+// agents tells of the machines of a composed phase whose commands ended.
+func (c *changes) agents(title string, was, is api.Run) {
+	ended := map[string]bool{}
+	for _, a := range was.Agents {
+		ended[a.Name] = a.EndedAt != nil
+	}
+	for _, a := range is.Agents {
+		if a.EndedAt == nil || ended[a.Name] {
+			continue
+		}
+		text := ""
+		if outcome := agentOutcome(a); outcome != "" {
+			text = ": " + outcome
+		}
+		if a.Failure != "" {
+			text = because(a.FailureCode, a.Failure)
+		}
+		c.add("%s agent %s %s%s", title, a.Name, a.Status, text)
 	}
 }
 
@@ -99,9 +124,9 @@ func (c *changes) wait(title string, was, is *api.Wait) {
 	switch {
 	case is == nil:
 	case was == nil || was.Kind != is.Kind || !was.Since.Equal(is.Since):
-		c.add("%s is %s, %s: %s", title, waitingFor(*is), c.o.elapsed(*is), c.o.why(*is))
+		c.add("%s is %s, %s: %s", title, WaitingFor(*is), c.o.elapsed(*is), c.o.why(*is))
 	case was.Code != is.Code:
-		c.add("%s is still %s, %s, now: %s", title, waitingFor(*is), c.o.elapsed(*is), c.o.why(*is))
+		c.add("%s is still %s, %s, now: %s", title, WaitingFor(*is), c.o.elapsed(*is), c.o.why(*is))
 	}
 }
 
@@ -109,7 +134,11 @@ func committed(p api.Phase) string {
 	if p.Commit == "" {
 		return ""
 	}
-	return ", commit " + short(p.Commit)
+	text := ", commit " + short(p.Commit)
+	if p.TakenFrom > 0 {
+		text += fmt.Sprintf(", taken over from launch %d", p.TakenFrom)
+	}
+	return text
 }
 
 func because(code, sentence string) string {

@@ -11,13 +11,13 @@ import (
 type LogLine struct {
 	Phase  string `json:"phase"`
 	Run    string `json:"run"`
-	Stream string `json:"stream"`         // stdout, stderr or system
-	Time   string `json:"time,omitempty"` // RFC 3339, when the node read it
+	Agent  string `json:"agent,omitempty"` // of a composed phase
+	Stream string `json:"stream"`          // stdout, stderr or system
+	Time   string `json:"time,omitempty"`  // RFC 3339, when the node read it
 	Line   string `json:"line"`
 }
 
-// LogLineOf reads a message of the log stream: its subject ends in the phase and
-// the run.
+// LogLineOf reads a message of the log stream, see [api.SubjectLog].
 func LogLineOf(subject string, header map[string][]string, data []byte) LogLine {
 	tokens := strings.Split(subject, ".")
 	line := LogLine{
@@ -25,8 +25,12 @@ func LogLineOf(subject string, header map[string][]string, data []byte) LogLine 
 		Time:   first(header[api.LogHeaderTime]),
 		Line:   strings.TrimSuffix(string(data), "\n"),
 	}
-	if n := len(tokens); n >= 2 {
-		line.Phase, line.Run = tokens[n-2], tokens[n-1]
+	const phase, run, agent = 4, 5, 6 // after tidewait, log, the mission and the launch
+	if len(tokens) > run {
+		line.Phase, line.Run = tokens[phase], tokens[run]
+	}
+	if len(tokens) > agent {
+		line.Agent = tokens[agent]
 	}
 	return line
 }
@@ -43,14 +47,18 @@ var logMark = map[string]string{"stderr": "!", "system": "*"}
 
 var logStyle = map[string]style{"stderr": red, "system": dim}
 
-// LogLine returns one line of a log after the name of its phase. On a terminal
+// LogLine returns one line of a log after the name of its phase and agent. On a terminal
 // control characters are dropped: a guest must not steer it.
 func (o Options) LogLine(l LogLine, timestamps bool) string {
 	mark := logMark[l.Stream]
 	if mark == "" {
 		mark = "|"
 	}
-	prefix := l.Phase + " " + mark + " "
+	who := l.Phase
+	if l.Agent != "" {
+		who += "/" + l.Agent
+	}
+	prefix := who + " " + mark + " "
 	if when, err := time.Parse(time.RFC3339Nano, l.Time); timestamps && err == nil {
 		prefix = when.UTC().Format("2006-01-02T15:04:05.000Z ") + prefix
 	}

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -35,7 +36,7 @@ func (o Options) Missions(missions []api.Mission) string {
 func (o Options) missionNow(m api.Mission) string {
 	switch {
 	case m.Wait != nil:
-		text := fmt.Sprintf("%s, %s: %s", waitingFor(*m.Wait), o.elapsed(*m.Wait), o.why(*m.Wait))
+		text := fmt.Sprintf("%s, %s: %s", WaitingFor(*m.Wait), o.elapsed(*m.Wait), o.why(*m.Wait))
 		if m.Wait.Phase == "" { // the mission itself waits
 			return text
 		}
@@ -102,6 +103,9 @@ func (o Options) missionHead(m api.MissionDetail) string {
 	add(failureLabel(m.Status), failure(m.FailureCode, m.Failure))
 	add("backend", m.Backend)
 	add("by", m.Actor)
+	if m.RerunOf > 0 {
+		add("rerun", fmt.Sprintf("of launch %d", m.RerunOf))
+	}
 	add("gateway", m.Gateway)
 	if m.Branch != "" {
 		text := m.Branch
@@ -111,6 +115,9 @@ func (o Options) missionHead(m api.MissionDetail) string {
 		add("branch", text)
 	}
 	add("node", m.TargetNode)
+	for _, a := range m.Acts {
+		add(o.act(a))
+	}
 	return out + o.missionWait(m)
 }
 
@@ -120,7 +127,7 @@ func (o Options) missionWait(m api.MissionDetail) string {
 	if m.Wait == nil || m.Wait.Phase != "" {
 		return ""
 	}
-	return o.field("waits", o.paint(yellow, waitingFor(*m.Wait))+", "+o.elapsed(*m.Wait)) + o.waitFields(*m.Wait)
+	return o.field("waits", o.paint(yellow, WaitingFor(*m.Wait))+", "+o.elapsed(*m.Wait)) + o.waitFields(*m.Wait)
 }
 
 // failureLabel introduces the sentence about a mission that did not succeed.
@@ -149,16 +156,38 @@ func (o Options) Phase(mission string, p api.Phase) string {
 	if p.Failure != "" {
 		out += o.field(failureLabel(p.Status), failure(p.FailureCode, p.Failure))
 	}
+	for _, a := range p.Acts {
+		out += o.field(o.act(a))
+	}
 	for _, w := range p.Waits {
 		out += o.field("waited", o.pastWait(w))
 	}
 	for _, r := range p.Runs {
 		out += o.field("run", o.run(r, p.Failure))
+		for _, a := range r.Agents {
+			out += o.field("agent", o.agent(a))
+		}
 	}
 	if p.Commit != "" {
-		out += o.field("commit", short(p.Commit))
+		text := short(p.Commit)
+		if p.TakenFrom > 0 {
+			text += fmt.Sprintf(", taken over from launch %d", p.TakenFrom)
+		}
+		out += o.field("commit", text)
+	}
+	if p.Partial != nil {
+		out += o.field("partial", fmt.Sprintf("%s on branch %s; no phase starts from it", short(p.Partial.Commit), p.Partial.Branch))
 	}
 	return out
+}
+
+// act returns the label and the text of what a person did.
+func (o Options) act(a api.Act) (label, text string) {
+	text = "by " + cmp.Or(a.Actor, "somebody") + ", " + o.moment(a.At)
+	if a.Note != "" {
+		text += ": " + a.Note
+	}
+	return a.Verb, text
 }
 
 func (o Options) phaseTitle(mission string, p api.Phase) string {
@@ -167,7 +196,7 @@ func (o Options) phaseTitle(mission string, p api.Phase) string {
 	status := o.status(p.Status)
 	switch {
 	case p.Wait != nil:
-		parts = append(parts, status+" · "+o.paint(yellow, waitingFor(*p.Wait)), o.elapsed(*p.Wait))
+		parts = append(parts, status+" · "+o.paint(yellow, WaitingFor(*p.Wait)), o.elapsed(*p.Wait))
 	case p.Status == "running" && p.Step != "":
 		parts = append(parts, status+" · "+Clean(p.Step))
 	default:
@@ -188,10 +217,17 @@ func (o Options) pastWait(w api.PastWait) string {
 }
 
 func endedBy(w api.PastWait) string {
-	if w.WokenBy == "" {
-		return "then " + w.EndedBy
+	text := "then " + w.EndedBy
+	if w.Actor != "" {
+		text += " by " + w.Actor
 	}
-	return "then " + w.EndedBy + ", woken by " + w.WokenBy
+	if w.Note != "" {
+		text += " (" + w.Note + ")"
+	}
+	if w.WokenBy != "" {
+		text += ", woken by " + w.WokenBy
+	}
+	return text
 }
 
 // run describes a run; its failure is left out where it is told already.
@@ -205,6 +241,9 @@ func (o Options) run(r api.Run, told string) string {
 	if outcome := RunOutcome(r); outcome != "" {
 		parts = append(parts, outcome)
 	}
+	if len(r.Agents) > 0 {
+		parts = append(parts, count(int64(len(r.Agents)), "machine"))
+	}
 	if where := runWhere(r); where != "" {
 		parts = append(parts, where)
 	}
@@ -215,10 +254,37 @@ func (o Options) run(r api.Run, told string) string {
 	return strings.Join(parts, "; ")
 }
 
-// RunOutcome returns how a run's command ended: "exit 1", "killed by TERM", or
-// nothing while that is not known.
+// agent describes one machine of a run of a composed phase.
+func (o Options) agent(a api.RunAgent) string {
+	parts := []string{fmt.Sprintf("%s, machine %s: %s", a.Name, a.Machine, a.Status)}
+	if a.EndedAt == nil && a.Step != "" {
+		parts[0] += " (" + a.Step + ")"
+	}
+	if !a.Designated {
+		parts[0] += ", not decisive"
+	}
+	if outcome := agentOutcome(a); outcome != "" {
+		parts = append(parts, outcome)
+	}
+	if a.Failure != "" {
+		parts = append(parts, failure(a.FailureCode, a.Failure))
+	}
+	if a.EndedAt != nil && !a.Collected && a.Step == "ended" {
+		parts = append(parts, "nothing collected")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func agentOutcome(a api.RunAgent) string {
+	return RunOutcome(api.Run{ExitCode: a.ExitCode, Signal: a.Signal, OutOfMemory: a.OutOfMemory})
+}
+
+// RunOutcome returns how a run's command ended: "exit 1", "killed by TERM", "out
+// of memory", or nothing while that is not known.
 func RunOutcome(r api.Run) string {
 	switch {
+	case r.OutOfMemory:
+		return "out of memory"
 	case r.Signal != "":
 		return "killed by " + r.Signal
 	case r.ExitCode != nil:
@@ -246,11 +312,28 @@ func (o Options) Results(r api.Results) string {
 	if r.Base != "" {
 		head += " from " + short(Clean(r.Base))
 	}
-	if len(r.Commits) == 0 {
-		return o.paint(bold, head) + "\nno results yet\n"
+	whole := "no results yet\n"
+	if len(r.Commits) > 0 {
+		whole = o.commits(r.Commits)
 	}
-	rows := make([][]cell, len(r.Commits))
-	for i, c := range r.Commits {
+	out := o.paint(bold, head) + "\n" + whole
+	if len(r.Partial) > 0 {
+		out += o.paint(bold, "partial, of cancelled phases; each is on "+partialBranches(r)) + "\n" + o.commits(r.Partial)
+	}
+	return out
+}
+
+// partialBranches names the branches of partial results: one, or what they share.
+func partialBranches(r api.Results) string {
+	if len(r.Partial) == 1 {
+		return "branch " + Clean(r.Partial[0].Branch)
+	}
+	return "a branch " + Clean(r.Branch) + "-partial/PHASE"
+}
+
+func (o Options) commits(commits []api.Commit) string {
+	rows := make([][]cell, len(commits))
+	for i, c := range commits {
 		rows[i] = []cell{
 			text(short(c.Commit)),
 			text(c.Phase),
@@ -261,6 +344,5 @@ func (o Options) Results(r api.Results) string {
 			text(c.Subject),
 		}
 	}
-	return o.paint(bold, head) + "\n" +
-		o.table([]string{"COMMIT", "PHASE", "RUN", "FILES", "LINES", "WHEN", "SUBJECT"}, rows)
+	return o.table([]string{"COMMIT", "PHASE", "RUN", "FILES", "LINES", "WHEN", "SUBJECT"}, rows)
 }

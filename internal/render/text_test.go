@@ -38,7 +38,10 @@ func TestBoundsInTheUnitThatFits(t *testing.T) {
 		{at("12:19:05"), at("14:19:05"), "41 min of 120 (fails 14:19:05Z)"},
 		{at("12:59:50"), at("14:59:50"), "17 s of 120 min (fails 14:59:50Z)"},
 		{at("12:59:50"), at("13:00:20"), "17 s of 30 (fails 13:00:20Z)"},
-		{at("13:00:00"), at("13:02:00").AddDate(0, 0, 1), "7 s of 1442 min (fails 2026-12-01 13:02:00Z)"},
+		{at("13:00:00"), at("13:02:00").AddDate(0, 0, 1), "7 s of 24 h (fails 2026-12-01 13:02:00Z)"},
+		{at("12:00:07"), at("22:00:06"), "60 min of 600 (fails 22:00:06Z)"},
+		{at("12:00:07"), at("22:00:07"), "60 min of 10 h (fails 22:00:07Z)"},
+		{at("10:00:07"), at("10:00:07").AddDate(0, 0, 3), "3 h of 72 (fails 2026-12-03 10:00:07Z)"},
 		{at("13:00:09"), at("14:00:09"), "0 s of 60 min (fails 14:00:09Z)"},
 	} {
 		p := api.Phase{Name: "p", Ordinal: 1, Status: "pending", Wait: &api.Wait{Kind: "capacity", Since: test.since, Bound: &test.bound}}
@@ -66,7 +69,7 @@ func TestLogLines(t *testing.T) {
 	header := func(stream string) map[string][]string {
 		return map[string][]string{"Stream": {stream}, "Time": {"2026-11-30T13:00:05.123456789Z"}}
 	}
-	subject := api.SubjectLog("m", 1, "build", "r-1")
+	subject := api.SubjectLog("m", 1, "build", "r-1", "")
 	out := render.LogLineOf(subject, header("stdout"), []byte("hello\x1b[2J\n"))
 	require.Equal(t, render.LogLine{Phase: "build", Run: "r-1", Stream: "stdout", Time: "2026-11-30T13:00:05.123456789Z", Line: "hello\x1b[2J"}, out)
 	require.Equal(t, "build | hello\x1b[2J", plainText.LogLine(out, false))
@@ -78,6 +81,10 @@ func TestLogLines(t *testing.T) {
 	require.Equal(t, "\x1b[2mbuild ! \x1b[0m\x1b[31moops\x1b[0m", colour.LogLine(render.LogLineOf(subject, header("stderr"), []byte("oops")), false))
 	require.Equal(t, "build * booted", terminal.LogLine(render.LogLineOf(subject, header("system"), []byte("booted")), false))
 	require.Equal(t, render.LogLine{Line: "x"}, render.LogLineOf("", nil, []byte("x")))
+
+	ofAgent := render.LogLineOf(api.SubjectLog("m", 1, "review", "r-1", "critic-2"), header("stdout"), []byte("fine"))
+	require.Equal(t, render.LogLine{Phase: "review", Run: "r-1", Agent: "critic-2", Stream: "stdout", Time: "2026-11-30T13:00:05.123456789Z", Line: "fine"}, ofAgent)
+	require.Equal(t, "review/critic-2 | fine", plainText.LogLine(ofAgent, false))
 }
 
 func TestDiff(t *testing.T) {

@@ -24,7 +24,8 @@ var waitsFor = map[string]string{
 	"dependency": "waiting for a dependency",
 }
 
-func waitingFor(w api.Wait) string { return cmp.Or(waitsFor[w.Kind], "waiting") }
+// WaitingFor says what w waits for: "waiting for release".
+func WaitingFor(w api.Wait) string { return cmp.Or(waitsFor[w.Kind], "waiting") }
 
 // elapsed returns how long w has lasted and what its bound is:
 // "41 min of 120 (fails 14:19:05Z)".
@@ -57,7 +58,13 @@ func (o Options) waitFields(w api.Wait) string {
 	}
 	add("starts", o.starts(w))
 	add("frees", o.frees(w))
-	add("looked", o.looked(w))
+	switch {
+	case w.Kind == ledger.KindHold: // nobody looks: it is told
+	case w.Kind == ledger.KindBackoff && w.NextCheck != nil:
+		add("tries", fmt.Sprintf("%d failed, next %s", w.Attempts, o.moment(*w.NextCheck)))
+	default:
+		add("looked", o.looked(w))
+	}
 	return out.String()
 }
 
@@ -282,11 +289,11 @@ func (o Options) WaitChanges(before, after []api.Wait) []string {
 		was, known := old[of(w)]
 		switch {
 		case !known:
-			add(w, "is "+waitingFor(w)+", "+o.elapsed(w)+": "+o.why(w))
+			add(w, "is "+WaitingFor(w)+", "+o.elapsed(w)+": "+o.why(w))
 		case was.Code != w.Code:
-			add(w, "is still "+waitingFor(w)+", "+o.elapsed(w)+", now: "+o.why(w))
+			add(w, "is still "+WaitingFor(w)+", "+o.elapsed(w)+", now: "+o.why(w))
 		case was.Position != w.Position:
-			add(w, "is still "+waitingFor(w)+", now "+place(w))
+			add(w, "is still "+WaitingFor(w)+", now "+place(w))
 		}
 	}
 	for _, w := range before {

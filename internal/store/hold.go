@@ -19,8 +19,8 @@ const (
 	holdEvery = 5 * time.Second
 )
 
-// heldFor is what a pool keeps for the head of its queue, as its row says.
-type heldFor struct {
+// poolHold is what a pool keeps for the head of its queue, as its row says.
+type poolHold struct {
 	capacity.Hold // In is not set
 	pool          string
 	name          string // of the head
@@ -41,7 +41,7 @@ func (p *pass) scanHolds(rows pgx.Rows) error {
 	defer rows.Close()
 	for rows.Next() {
 		var (
-			h       heldFor
+			h       poolHold
 			longest float64
 		)
 		if err := rows.Scan(&h.pool, &h.Owner, &h.name, &h.rank, &h.NodeID,
@@ -67,7 +67,7 @@ func (p *pass) others() []capacity.Other {
 		if h.startsBy != nil {
 			o.In = max(h.startsBy.Sub(p.now), 0)
 		}
-		o.Ahead, _ = slices.BinarySearchFunc(p.queue, h, func(q queued, h heldFor) int {
+		o.Ahead, _ = slices.BinarySearchFunc(p.queue, h, func(q queued, h poolHold) int {
 			if c := q.rank.Compare(h.rank); c != 0 {
 				return c
 			}
@@ -92,14 +92,14 @@ ON CONFLICT (pool) DO UPDATE SET phase_id = EXCLUDED.phase_id, rank = EXCLUDED.r
 
 // queueHold writes this pool's hold where it changed, or says that it stands.
 func (p *pass) queueHold(b *pgx.Batch) {
-	i := slices.IndexFunc(p.holds, func(h heldFor) bool { return h.pool == p.pool })
+	i := slices.IndexFunc(p.holds, func(h poolHold) bool { return h.pool == p.pool })
 	if p.keeps == nil {
 		if i >= 0 {
 			b.Queue(unholdSQL, p.pool)
 		}
 		return
 	}
-	now := heldFor{Hold: *p.keeps}
+	now := poolHold{Hold: *p.keeps}
 	if p.keeps.In >= 0 {
 		at := p.now.Add(p.keeps.In)
 		now.startsBy = &at
@@ -112,7 +112,7 @@ func (p *pass) queueHold(b *pgx.Batch) {
 		now.startsBy, now.Longest.Seconds(), p.now)
 }
 
-func (h heldFor) same(o heldFor) bool {
+func (h poolHold) same(o poolHold) bool {
 	if h.Owner != o.Owner || h.NodeID != o.NodeID || h.Need != o.Need || (h.startsBy == nil) != (o.startsBy == nil) {
 		return false
 	}

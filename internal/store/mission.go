@@ -21,12 +21,30 @@ type Draft struct {
 	Priority    int    // higher first
 	WorkflowRun string // of the workflow that asks; makes the call idempotent
 	Phases      []DraftPhase
+	Rerun       *Rerun // nil: the launch begins with its first phase
+}
+
+// Rerun is what a launch takes over from an earlier one of the same mission.
+type Rerun struct {
+	Of      int      // the launch
+	Gateway string   // that holds it
+	Commit  string   // to start from
+	Commits []string // of the phases that are taken over, in order
+}
+
+// toRun are the phases that are not taken over.
+func (d Draft) toRun() []DraftPhase {
+	if d.Rerun == nil {
+		return d.Phases
+	}
+	return d.Phases[len(d.Rerun.Commits):]
 }
 
 // DraftPhase is what placement needs of one phase.
 type DraftPhase struct {
 	Name          string
 	Demand        capacity.Demand
+	Agents        []ledger.Agent // the machines of a composed phase, in order; none: it is solo
 	Turn, MaxWait time.Duration
 }
 
@@ -50,7 +68,7 @@ func (s *Store) Launch(ctx context.Context, d Draft) (ledger.Launched, []ledger.
 		if err != nil || repeated {
 			return err
 		}
-		if refused, err = s.incapable(ctx, tx, d.Phases); err != nil {
+		if refused, err = s.incapable(ctx, tx, d.toRun()); err != nil {
 			return err
 		}
 		if len(refused) > 0 {
@@ -110,31 +128,57 @@ func (s *Store) incapable(ctx context.Context, tx pgx.Tx, phases []DraftPhase) (
 }
 
 func (s *Store) start(ctx context.Context, tx pgx.Tx, d Draft, out *ledger.Launched) error {
-	err := tx.QueryRow(ctx, `
-SELECT id FROM gateways WHERE heartbeat_at > now() - $1 * interval '1 second'
-ORDER BY heartbeat_at DESC, id LIMIT 1`, s.rules.LostAfter.Seconds()).Scan(&out.GatewayID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return ErrNoGateway
-	}
-	if err != nil {
+	var err error
+	if out.GatewayID, err = s.gatewayFor(ctx, tx, d); err != nil {
 		return err
 	}
 	out.Launch++
+	var (
+		rerunOf *int
+		commit  string
+		taken   []string
+	)
+	if d.Rerun != nil {
+		rerunOf, commit, taken = &d.Rerun.Of, d.Rerun.Commit, d.Rerun.Commits
+	}
 	b := &pgx.Batch{}
+	b.Queue(`
+INSERT INTO mission_launches (mission_id, launch, document, actor, gateway_id, rerun_of, from_commit)
+VALUES ($1, $2, $3, $4, $5, $6, $7)`, out.MissionID, out.Launch, d.Document, d.Actor, out.GatewayID, rerunOf, commit)
 	b.Queue(`
 UPDATE missions SET status = 'running', launch = $2, workflow_run = $3, gateway_id = $4, started_at = now(),
     ended_at = NULL, branch = '', base_commit = '' WHERE id = $1`,
 		out.MissionID, out.Launch, d.WorkflowRun, out.GatewayID)
 	for i, p := range d.Phases {
 		b.Queue(`
-INSERT INTO mission_phases (mission_id, launch, ordinal, name, backend, demand, turn, max_wait)
-VALUES ($1, $2, $3, $4, $5, $6, $7 * interval '1 second', $8 * interval '1 second')`,
-			out.MissionID, out.Launch, i+1, p.Name, p.Demand.Backend, p.Demand, p.Turn.Seconds(), p.MaxWait.Seconds())
+INSERT INTO mission_phases (mission_id, launch, ordinal, name, backend, demand, turn, max_wait, agents)
+VALUES ($1, $2, $3, $4, $5, $6, $7 * interval '1 second', $8 * interval '1 second', $9)`,
+			out.MissionID, out.Launch, i+1, p.Name, p.Demand.Backend, p.Demand, p.Turn.Seconds(), p.MaxWait.Seconds(), agentsColumn(p.Agents))
+	}
+	for i, commit := range taken {
+		b.Queue(`
+UPDATE mission_phases SET status = 'succeeded', commit_sha = $4, taken_from = $5, ended_at = now()
+WHERE mission_id = $1 AND launch = $2 AND ordinal = $3`, out.MissionID, out.Launch, i+1, commit, rerunOf)
 	}
 	if err := exec(ctx, tx, b); err != nil {
 		return err
 	}
 	return s.readLaunch(ctx, tx, out)
+}
+
+// gatewayFor is the gateway that holds what a rerun takes over, or the one that
+// was heard last.
+func (s *Store) gatewayFor(ctx context.Context, tx pgx.Tx, d Draft) (id string, err error) {
+	if d.Rerun != nil {
+		return d.Rerun.Gateway, nil
+	}
+	err = tx.QueryRow(ctx, `
+SELECT id FROM gateways WHERE heartbeat_at > now() - $1 * interval '1 second'
+ORDER BY heartbeat_at DESC, id LIMIT 1`, s.rules.LostAfter.Seconds()).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", ErrNoGateway
+	}
+	return id, err
 }
 
 func (s *Store) readLaunch(ctx context.Context, tx pgx.Tx, out *ledger.Launched) error {
@@ -149,14 +193,76 @@ func (s *Store) readLaunch(ctx context.Context, tx pgx.Tx, out *ledger.Launched)
 	if err != nil {
 		return err
 	}
-	out.Phases, err = pgx.CollectRows(rows, pgx.RowToStructByPos[ledger.LaunchedPhase])
-	return err
+	if out.Phases, err = pgx.CollectRows(rows, pgx.RowToStructByPos[ledger.LaunchedPhase]); err != nil {
+		return err
+	}
+	return readRerun(ctx, tx, out)
+}
+
+func readRerun(ctx context.Context, tx pgx.Tx, out *ledger.Launched) error {
+	var of *int
+	r := ledger.Rerun{}
+	err := tx.QueryRow(ctx, `
+SELECT l.rerun_of, l.from_commit, (SELECT count(*) FROM mission_phases p
+    WHERE p.mission_id = l.mission_id AND p.launch = l.launch AND p.taken_from IS NOT NULL)
+FROM mission_launches l WHERE l.mission_id = $1 AND l.launch = $2`, out.MissionID, out.Launch).Scan(&of, &r.Commit, &r.First)
+	if err != nil || of == nil {
+		return err
+	}
+	r.Of, out.Rerun = *of, &r
+	return nil
+}
+
+// LastLaunch is the latest launch of a mission, as a rerun needs it.
+type LastLaunch struct {
+	Launch   int // 0: it was never launched
+	Document json.RawMessage
+	Gateway  string
+	Base     string        // the commit it started from; empty: its checkout was never opened
+	Phases   []LaunchPhase // in order
+	// Own says that it is the launch of the workflow run that asks.
+	Own bool
+}
+
+// LaunchPhase is how a phase of a launch ended.
+type LaunchPhase struct {
+	Name, Status, Commit string
+}
+
+// LastLaunch reads the latest launch of a mission, for the workflow run that is
+// to launch it again.
+func (s *Store) LastLaunch(ctx context.Context, name, workflowRun string) (LastLaunch, error) {
+	var l LastLaunch
+	var id int64
+	err := s.pool.QueryRow(ctx, `
+SELECT m.id, m.launch, COALESCE(l.document, m.document), COALESCE(l.gateway_id, ''), COALESCE(l.base_commit, ''),
+       m.launch > 0 AND m.workflow_run = $2
+FROM missions m LEFT JOIN mission_launches l ON l.mission_id = m.id AND l.launch = m.launch WHERE m.name = $1`, name, workflowRun).
+		Scan(&id, &l.Launch, &l.Document, &l.Gateway, &l.Base, &l.Own)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return l, fmt.Errorf("mission %s: %w", name, ErrNotFound)
+	}
+	if err != nil {
+		return l, fmt.Errorf("read the last launch of mission %s: %w", name, err)
+	}
+	rows, err := s.pool.Query(ctx, `
+SELECT name, status, commit_sha FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, id, l.Launch)
+	if err == nil {
+		l.Phases, err = pgx.CollectRows(rows, pgx.RowToStructByPos[LaunchPhase])
+	}
+	if err != nil {
+		return l, fmt.Errorf("read the last launch of mission %s: %w", name, err)
+	}
+	return l, nil
 }
 
 // SetCheckout records where a launch's results go. The first time counts: after
 // a reset the branch may be ahead of where the launch began.
 func (s *Store) SetCheckout(ctx context.Context, missionID int64, launch int, branch, base string) error {
-	_, err := s.pool.Exec(ctx, `UPDATE missions SET branch = $3, base_commit = $4 WHERE id = $1 AND launch = $2 AND base_commit = ''`,
+	_, err := s.pool.Exec(ctx, `
+WITH launched AS (
+    UPDATE mission_launches SET branch = $3, base_commit = $4 WHERE mission_id = $1 AND launch = $2 AND base_commit = '')
+UPDATE missions SET branch = $3, base_commit = $4 WHERE id = $1 AND launch = $2 AND base_commit = ''`,
 		missionID, launch, branch, base)
 	if err != nil {
 		return fmt.Errorf("record checkout: %w", err)
@@ -174,6 +280,11 @@ func (s *Store) FinishMission(ctx context.Context, missionID int64, launch int, 
 			return err
 		}
 		b := &pgx.Batch{}
+		actor := ""
+		if end.By != nil {
+			actor = end.By.Actor
+			b.Queue(missionActSQL, missionID, launch, end.By.Verb, actor, end.By.Note, end.By.Key)
+		}
 		for _, p := range open {
 			e := p.end(end)
 			queueRunEnd(b, p.ID, ledger.RunEnd{Status: "lost", FailureCode: e.FailureCode, Failure: e.Failure})
@@ -181,7 +292,10 @@ func (s *Store) FinishMission(ctx context.Context, missionID int64, launch int, 
 			// the agent says that the machine is gone: ReleaseOrphans.
 			queueEndKeepingNode(b, p.ID, "lost", e)
 		}
-		queueEndOpenWaits(b, nil, &missionID, endedByOf(end.Status))
+		queueEndOpenWaits(b, nil, &missionID, endedByOf(end.Status), actor)
+		b.Queue(`
+UPDATE mission_launches SET status = $3, failure_code = $4, failure = $5, ended_at = clock_timestamp()
+WHERE mission_id = $1 AND launch = $2 AND status = 'running'`, missionID, launch, end.Status, end.FailureCode, end.Failure)
 		b.Queue(`
 UPDATE missions SET status = $3, failure_code = $4, failure = $5, ended_at = clock_timestamp(), target_node_id = NULL
 WHERE id = $1 AND launch = $2 AND status = 'running'`, missionID, launch, end.Status, end.FailureCode, end.Failure)
@@ -196,7 +310,7 @@ WHERE id = $1 AND launch = $2 AND status = 'running'`, missionID, launch, end.St
 // openPhase is a phase without a final status.
 type openPhase struct {
 	ID      int64
-	Reached bool // it asked for a node at least once
+	Reached bool // it asked for a node at least once, or was held
 }
 
 // end is the status such a phase gets when its mission ends. One that was being
@@ -210,7 +324,7 @@ func (p openPhase) end(mission ledger.MissionEnd) ledger.Ended {
 
 func openPhases(ctx context.Context, tx pgx.Tx, missionID int64, launch int) ([]openPhase, error) {
 	rows, err := tx.Query(ctx, `
-SELECT id, queued_at IS NOT NULL FROM mission_phases
+SELECT id, COALESCE(queued_at, held_since, retry_at) IS NOT NULL FROM mission_phases
 WHERE mission_id = $1 AND launch = $2 AND status IN ('pending', 'running') ORDER BY id FOR UPDATE`, missionID, launch)
 	if err != nil {
 		return nil, err

@@ -45,20 +45,20 @@ ON CONFLICT (node_id, backend) DO UPDATE SET ok = EXCLUDED.ok, why = EXCLUDED.wh
     memory_over = EXCLUDED.memory_over, disk_over = EXCLUDED.disk_over, boot_ms = EXCLUDED.boot_ms, probed_at = now()
 WHERE (node_backends.ok, node_backends.why, node_backends.memory_over) IS DISTINCT FROM (EXCLUDED.ok, EXCLUDED.why, EXCLUDED.memory_over)`
 
-// stepSQL writes the step each machine is in; a machine that answers gives its
-// start slots back.
+// stepSQL writes the step each run is in; each machine that answers gives its
+// start slot back.
 const stepSQL = `
 WITH told AS (
-    SELECT * FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[])
-        AS v (id, step, started, accel, kernel, isolation)
+    SELECT * FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::bigint[])
+        AS v (id, step, started, accel, kernel, isolation, starting)
 ), stepped AS (
     UPDATE topology_runs r SET step = v.step, accel = v.accel, kernel = v.kernel, isolation = v.isolation,
         status = CASE WHEN v.started AND r.status = 'starting' THEN 'running' ELSE r.status END
     FROM told v WHERE r.id = v.id AND r.node_id = $1 AND r.status IN ('starting', 'running')
 ), begun AS (
-    UPDATE reservations res SET starting = 0 FROM told v, reservations old
-    WHERE res.run_id = v.id AND v.started AND res.released_at IS NULL AND res.starting > 0 AND old.id = res.id
-    RETURNING old.starting AS slots
+    UPDATE reservations res SET starting = v.starting FROM told v, reservations old
+    WHERE res.run_id = v.id AND res.released_at IS NULL AND res.starting > v.starting AND old.id = res.id
+    RETURNING old.starting - v.starting AS slots
 )
 UPDATE nodes SET starting = starting - (SELECT COALESCE(sum(slots), 0) FROM begun) WHERE id = $1
   AND EXISTS (SELECT 1 FROM begun)`
@@ -144,11 +144,14 @@ func queueSteps(b *pgx.Batch, h api.Heartbeat) {
 	}
 	var id, step, accel, kernel, isolation []string
 	var started []bool
+	var starting []int64
 	for _, r := range h.Runs {
+		starting = append(starting, machinesStarting(r))
 		id, step, started = append(id, r.ID), append(step, r.Step), append(started, r.Started)
 		accel, kernel, isolation = append(accel, r.Accel), append(kernel, r.Kernel), append(isolation, r.Isolation)
 	}
-	b.Queue(stepSQL, h.Node, id, step, started, accel, kernel, isolation)
+	b.Queue(stepSQL, h.Node, id, step, started, accel, kernel, isolation, starting)
+	queueAgentSteps(b, h)
 }
 
 func runIDs(runs []api.RunReport) []string {

@@ -51,8 +51,8 @@ ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.
 const endOpenWaitsSQL = `
 WITH gone AS (
     DELETE FROM open_waits WHERE workflow_id = $1 OR phase_id = $2 OR mission_id = $3 OR application_id = $4 RETURNING *)
-INSERT INTO wait_history (mission_id, phase_id, account, lattice, application, kind, code, reason, since, ended_at, ended_by, actor)
-SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), $5, $6
+INSERT INTO wait_history (mission_id, phase_id, account, lattice, application, kind, code, reason, since, ended_at, ended_by, actor, attempts)
+SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), $5, $6, g.attempts
 FROM gone g LEFT JOIN applications a ON a.id = g.application_id`
 
 // endSettledWaitSQL does the same to the wait of an application that a deployment
@@ -72,8 +72,8 @@ func (s *Store) ClearWait(ctx context.Context, workflowID string) error {
 	return nil
 }
 
-func queueEndOpenWaits(b *pgx.Batch, phaseID, missionID *int64, endedBy string) {
-	b.Queue(endOpenWaitsSQL, "", phaseID, missionID, nil, endedBy, "")
+func queueEndOpenWaits(b *pgx.Batch, phaseID, missionID *int64, endedBy, actor string) {
+	b.Queue(endOpenWaitsSQL, "", phaseID, missionID, nil, endedBy, actor)
 }
 
 func queueEndApplicationWait(b *pgx.Batch, applicationID int64, endedBy, actor string) {

@@ -50,8 +50,8 @@ func update(t testing.TB, db *pgx.Conn, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
-// waits are the waits of a store's missions, by mission.
-func waits(t testing.TB, s *store.Store) map[string]api.Wait {
+// waitsByMission are the waits of a store's missions, by mission.
+func waitsByMission(t testing.TB, s *store.Store) map[string]api.Wait {
 	t.Helper()
 	list, err := s.ListWaits(context.Background(), api.WaitRequest{}, 10*time.Second)
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestBackfillBesideTheHead(t *testing.T) {
 	require.WithinDuration(t, ends.Add(time.Hour+2*time.Minute), long.Waiting.Starts.By, time.Millisecond, "after the head's turn")
 	require.False(t, long.Waiting.Starts.Held)
 
-	shown := waits(t, s)
+	shown := waitsByMission(t, s)
 	require.WithinDuration(t, first.Waiting.Starts.By, *shown["head"].StartsBy, time.Millisecond)
 	require.Equal(t, []any{"a", true, []string{}}, []any{shown["head"].StartsOn, shown["head"].StartsHeld, shown["head"].Ahead})
 	require.WithinDuration(t, long.Waiting.Starts.By, *shown["long"].StartsBy, time.Millisecond)
@@ -121,8 +121,8 @@ func TestTheSentenceNamesTheFirstThreeAhead(t *testing.T) {
 			6: "; 6th in line behind m1/p1, m2/p1, m3/p1 and 2 others",
 		}[i])
 	}
-	require.Equal(t, []string{"m1/p1", "m2/p1", "m3/p1", "m4/p1", "m5/p1"}, waits(t, s)["m6"].Ahead)
-	require.Equal(t, []string{"m1/p1", "m2/p1"}, waits(t, s)["m3"].Ahead)
+	require.Equal(t, []string{"m1/p1", "m2/p1", "m3/p1", "m4/p1", "m5/p1"}, waitsByMission(t, s)["m6"].Ahead)
+	require.Equal(t, []string{"m1/p1", "m2/p1"}, waitsByMission(t, s)["m3"].Ahead)
 }
 
 // A node that offers two backends is in two pools. What the head of one keeps,
@@ -178,7 +178,7 @@ func TestRecordsBehindTheHeadWindowAreWrittenLessOften(t *testing.T) {
 	}
 	positions := func() (got []int) {
 		for i := 1; i <= 4; i++ {
-			got = append(got, waits(t, s)[fmt.Sprintf("m%d", i)].Position)
+			got = append(got, waitsByMission(t, s)[fmt.Sprintf("m%d", i)].Position)
 		}
 		return got
 	}

@@ -25,13 +25,14 @@ FROM freed f WHERE n.id = f.node_id`
 
 	endRunsSQL = `
 UPDATE topology_runs SET status = $2, ended_at = clock_timestamp(), step = 'ended',
-    exit_code = $3, signal = $4, failure_code = $5, failure = $6,
+    exit_code = $3, signal = $4, failure_code = $5, failure = $6, out_of_memory = $10,
     accel = COALESCE(NULLIF($7, ''), accel), kernel = COALESCE(NULLIF($8, ''), kernel), isolation = COALESCE(NULLIF($9, ''), isolation)
 WHERE phase_id = $1 AND ended_at IS NULL`
 
 	endPhaseSQL = `
 UPDATE mission_phases SET status = $2, capacity_blocked_since = NULL, capacity_note = NULL,
-    commit_sha = $3, failure_code = $4, failure = $5, ended_at = clock_timestamp()
+    commit_sha = $3, failure_code = $4, failure = $5, partial_branch = $6, partial_commit = $7, retry_at = NULL,
+    ended_at = clock_timestamp()
 WHERE id = $1 AND status IN ('pending', 'running')`
 
 	clearTargetSQL = `
@@ -48,21 +49,31 @@ func queueEnd(b *pgx.Batch, phaseID int64, endedBy string, e ledger.Ended) {
 
 func queueEndKeepingNode(b *pgx.Batch, phaseID int64, endedBy string, e ledger.Ended) {
 	b.Queue(endWaitsSQL, []int64{phaseID}, endedBy, []string{""})
-	queueEndOpenWaits(b, &phaseID, nil, endedBy)
-	b.Queue(endPhaseSQL, phaseID, e.Status, e.Commit, e.FailureCode, e.Failure)
+	actor := ""
+	if e.By != nil {
+		actor = e.By.Actor
+	}
+	queueEndOpenWaits(b, &phaseID, nil, endedBy, actor)
+	var partial ledger.Partial
+	if e.Partial != nil {
+		partial = *e.Partial
+	}
+	b.Queue(endPhaseSQL, phaseID, e.Status, e.Commit, e.FailureCode, e.Failure, partial.Branch, partial.Commit)
 	b.Queue(clearTargetSQL, phaseID)
 }
 
 func queueRunEnd(b *pgx.Batch, phaseID int64, e ledger.RunEnd) {
 	var code *int
 	var signal string
+	oom := false
 	if e.Exit != nil {
-		signal = e.Exit.Signal
+		signal, oom = e.Exit.Signal, e.Exit.OOM
 		if signal == "" {
 			code = &e.Exit.Code
 		}
 	}
-	b.Queue(endRunsSQL, phaseID, e.Status, code, signal, e.FailureCode, e.Failure, e.Info.Accel, e.Info.Kernel, e.Info.Isolation)
+	queueAgentEnds(b, phaseID, e)
+	b.Queue(endRunsSQL, phaseID, e.Status, code, signal, e.FailureCode, e.Failure, e.Info.Accel, e.Info.Kernel, e.Info.Isolation, oom)
 }
 
 // FinishPhase gives a phase its final status, ends its run and releases its
@@ -79,6 +90,9 @@ func (s *Store) FinishPhase(ctx context.Context, phaseID int64, run ledger.RunEn
 			return nil
 		}
 		b := &pgx.Batch{}
+		if end.By != nil {
+			queuePhaseActs(b, phaseID, *end.By)
+		}
 		queueRunEnd(b, phaseID, run)
 		queueEnd(b, phaseID, endedByOf(end.Status), end)
 		return exec(ctx, tx, b)

@@ -95,7 +95,7 @@ type pass struct {
 	fleet    []capacity.Node
 	queue    []queued // in order
 	read     map[int64]*known
-	holds    []heldFor
+	holds    []poolHold
 	keeps    *capacity.Hold // for this queue's head
 	outcomes map[int64]ledger.Outcome
 	names    names
@@ -359,6 +359,9 @@ func (p *pass) queueAdmissions(b *pgx.Batch) {
 	}
 	b.Queue(reserveNodesSQL, n.id, n.cpu, n.memory, n.disk, n.slots, n.starting).Exec(affects(len(n.id)))
 	b.Queue(startRunsSQL, c.run, c.phase, c.attempt, c.node)
+	if len(c.composed) > 0 {
+		b.Queue(startAgentsSQL, c.composed)
+	}
 	b.Queue(reserveSQL, c.run, c.phase, c.attempt, c.node, c.cpu, c.memory, c.disk, c.slots, c.starting, c.turn)
 	b.Queue(endWaitsSQL, c.phase, "placed", c.wake)
 	b.Queue(startPhasesSQL, c.phase, c.attempt).Exec(affects(len(c.phase)))
@@ -370,6 +373,7 @@ func (p *pass) queueAdmissions(b *pgx.Batch) {
 
 type admissionColumns struct {
 	run, node, wake                    []string
+	composed                           []string // runs
 	phase, mission                     []int64
 	attempt                            []int
 	cpu, memory, disk, slots, starting []int64
@@ -379,6 +383,9 @@ type admissionColumns struct {
 func (c *admissionColumns) add(a admission, starting int64, wake ledger.Wake) {
 	c.wake = append(c.wake, string(wake))
 	c.run, c.node = append(c.run, a.runID), append(c.node, a.NodeID)
+	if a.composed {
+		c.composed = append(c.composed, a.runID)
+	}
 	c.phase, c.mission = append(c.phase, a.id), append(c.mission, a.missionID)
 	c.attempt = append(c.attempt, a.attempt)
 	c.cpu, c.memory = append(c.cpu, a.Need.CPUMilli), append(c.memory, a.Need.MemoryMiB)

@@ -28,6 +28,7 @@ type known struct {
 	missionID      int64
 	mission, phase string
 	demand         capacity.Demand
+	composed       bool // of several machines
 	turn, maxWait  time.Duration
 	priority       int // of its mission, as of the launch
 }
@@ -108,7 +109,7 @@ WHERE p.backend = $1 AND p.status = 'pending' AND p.queued_at IS NOT NULL
 ORDER BY p.queued_at, p.id`
 
 	knownSQL = `
-SELECT p.id, p.mission_id, m.name, p.name, m.priority, p.demand,
+SELECT p.id, p.mission_id, m.name, p.name, m.priority, p.demand, p.agents <> '[]',
        extract(epoch FROM p.turn)::float8, extract(epoch FROM p.max_wait)::float8
 FROM mission_phases p JOIN missions m ON m.id = p.mission_id WHERE p.id = ANY($1)`
 )
@@ -149,7 +150,7 @@ func (p *pass) scanKnown(rows pgx.Rows) error {
 			k             known
 			turn, maxWait float64
 		)
-		if err := rows.Scan(&id, &k.missionID, &k.mission, &k.phase, &k.priority, &k.demand, &turn, &maxWait); err != nil {
+		if err := rows.Scan(&id, &k.missionID, &k.mission, &k.phase, &k.priority, &k.demand, &k.composed, &turn, &maxWait); err != nil {
 			return err
 		}
 		k.turn, k.maxWait = seconds(turn), seconds(maxWait)

@@ -23,7 +23,7 @@ SELECT m.id, m.name, m.status, m.launch, COALESCE(m.document #>> '{spec,backend}
        jsonb_array_length(m.document #> '{spec,phases}'),
        (SELECT count(*) FROM mission_phases p WHERE p.mission_id = m.id AND p.launch = m.launch AND p.status = 'succeeded'),
        COALESCE((SELECT p.name FROM mission_phases p WHERE p.mission_id = m.id AND p.launch = m.launch AND m.status = 'running'
-                 AND (p.status = 'running' OR p.queued_at IS NOT NULL AND p.status = 'pending') ORDER BY ordinal LIMIT 1), ''),
+                 AND (p.status = 'running' OR p.status = 'pending' AND COALESCE(p.queued_at, p.held_since, p.retry_at) IS NOT NULL) ORDER BY ordinal LIMIT 1), ''),
        m.failure_code, m.failure, m.actor, m.created_at, m.started_at, m.ended_at,
        COALESCE(m.gateway_id, ''), m.branch, m.base_commit, COALESCE(m.target_node_id, ''), m.document
 FROM missions m`
@@ -92,15 +92,48 @@ func (s *Store) ShowMission(ctx context.Context, name string, launch int, retry 
 		launch = r.Launch
 	}
 	r.latest, r.Launch = r.Launch, launch
+	if err := s.readLaunched(ctx, &r, launch); err != nil {
+		return api.MissionDetail{}, fmt.Errorf("show mission %s: %w", name, err)
+	}
 	if err := s.readPhases(ctx, &r, launch, retry); err != nil {
 		return api.MissionDetail{}, fmt.Errorf("show mission %s: %w", name, err)
 	}
 	return r.MissionDetail, nil
 }
 
+// readLaunched reads what the row of a mission has of its latest launch only.
+func (s *Store) readLaunched(ctx context.Context, r *missionRow, launch int) error {
+	var of *int
+	if launch == r.latest {
+		err := s.pool.QueryRow(ctx, `SELECT rerun_of FROM mission_launches WHERE mission_id = $1 AND launch = $2`, r.id, launch).Scan(&of)
+		if of != nil {
+			r.RerunOf = *of
+		}
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil // never launched
+		}
+		return err
+	}
+	var started time.Time
+	err := s.pool.QueryRow(ctx, `
+SELECT document, actor, COALESCE(gateway_id, ''), branch, base_commit, rerun_of, status, failure_code, failure, started_at, ended_at
+FROM mission_launches WHERE mission_id = $1 AND launch = $2`, r.id, launch).
+		Scan(&r.Document, &r.Actor, &r.Gateway, &r.Branch, &r.BaseCommit, &of, &r.Status, &r.FailureCode, &r.Failure, &started, &r.EndedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("launch %d: %w", launch, ErrNotFound)
+	}
+	if of != nil {
+		r.RerunOf = *of
+	}
+	started = started.UTC()
+	r.StartedAt, r.EndedAt, r.TargetNode, r.Current = &started, utc(r.EndedAt), "", ""
+	return err
+}
+
 func (s *Store) readPhases(ctx context.Context, r *missionRow, launch int, retry time.Duration) error {
 	rows, err := s.pool.Query(ctx, `
-SELECT id, name, ordinal, status, attempt, commit_sha, failure_code, failure, started_at, ended_at
+SELECT id, name, ordinal, status, attempt, commit_sha, failure_code, failure, started_at, ended_at,
+       COALESCE(taken_from, 0), partial_branch, partial_commit
 FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, r.id, launch)
 	if err != nil {
 		return err
@@ -109,7 +142,12 @@ FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, r.i
 	r.PhaseList, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Phase, error) {
 		var p api.Phase
 		var id int64
-		err := row.Scan(&id, &p.Name, &p.Ordinal, &p.Status, &p.Attempt, &p.Commit, &p.FailureCode, &p.Failure, &p.StartedAt, &p.EndedAt)
+		var partial api.Partial
+		err := row.Scan(&id, &p.Name, &p.Ordinal, &p.Status, &p.Attempt, &p.Commit, &p.FailureCode, &p.Failure, &p.StartedAt, &p.EndedAt,
+			&p.TakenFrom, &partial.Branch, &partial.Commit)
+		if partial.Commit != "" {
+			p.Partial = &partial
+		}
 		p.StartedAt, p.EndedAt = utc(p.StartedAt), utc(p.EndedAt)
 		p.WorkflowID = api.PhaseWorkflowID(r.Name, p.Name)
 		index[id] = len(index)
@@ -121,7 +159,13 @@ FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, r.i
 	if err := s.readRuns(ctx, r, launch, index); err != nil {
 		return err
 	}
+	if err := s.readRunAgents(ctx, r, launch); err != nil {
+		return err
+	}
 	if err := s.readPastWaits(ctx, r, launch, index); err != nil {
+		return err
+	}
+	if err := s.readActs(ctx, r, launch, index); err != nil {
 		return err
 	}
 	waits, err := s.missionWaits(ctx, api.WaitRequest{Mission: r.Name}, retry)
@@ -145,7 +189,7 @@ func (s *Store) readRuns(ctx context.Context, r *missionRow, launch int, index m
 	rows, err := s.pool.Query(ctx, `
 SELECT t.phase_id, t.id, t.attempt, t.node_id, t.status,
        CASE WHEN t.ended_at IS NULL AND EXISTS (SELECT 1 FROM reservations v WHERE v.run_id = t.id AND v.released_at IS NOT NULL)
-            THEN 'commit' ELSE t.step END, t.accel, t.kernel, t.isolation, t.exit_code, t.signal,
+            THEN 'commit' ELSE t.step END, t.accel, t.kernel, t.isolation, t.exit_code, t.signal, t.out_of_memory,
        t.failure_code, t.failure, t.started_at, t.ended_at, (SELECT v.released_at FROM reservations v WHERE v.run_id = t.id)
 FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id
 WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id, launch)
@@ -156,7 +200,7 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id,
 	var run api.Run
 	columns := []any{
 		&id, &run.ID, &run.Attempt, &run.Node, &run.Status, &run.Step, &run.Accel, &run.Kernel, &run.Isolation, &run.ExitCode,
-		&run.Signal, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt, &run.FreedAt,
+		&run.Signal, &run.OutOfMemory, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt, &run.FreedAt,
 	}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
 		p := &r.PhaseList[index[id]]
@@ -174,7 +218,7 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id,
 
 func (s *Store) readPastWaits(ctx context.Context, r *missionRow, launch int, index map[int64]int) error {
 	rows, err := s.pool.Query(ctx, `
-SELECT h.phase_id, h.kind, h.code, h.reason, h.since, h.ended_at, h.ended_by, h.woken_by
+SELECT h.phase_id, h.kind, h.code, h.reason, h.since, h.ended_at, h.ended_by, h.woken_by, h.actor, h.note
 FROM wait_history h JOIN mission_phases p ON p.id = h.phase_id
 WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY h.id`, r.id, launch)
 	if err != nil {
@@ -182,10 +226,32 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY h.id`, r.id, launch)
 	}
 	var id int64
 	var w api.PastWait
-	_, err = pgx.ForEachRow(rows, []any{&id, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Ended, &w.EndedBy, &w.WokenBy}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Ended, &w.EndedBy, &w.WokenBy, &w.Actor, &w.Note}, func() error {
 		w.Since, w.Ended = w.Since.UTC(), w.Ended.UTC()
 		p := &r.PhaseList[index[id]]
 		p.Waits = append(p.Waits, w)
+		return nil
+	})
+	return err
+}
+
+// readActs reads what people did to the launch and to its phases.
+func (s *Store) readActs(ctx context.Context, r *missionRow, launch int, index map[int64]int) error {
+	rows, err := s.pool.Query(ctx, `
+SELECT COALESCE(phase_id, 0), verb, actor, note, at FROM acts WHERE mission_id = $1 AND launch = $2 ORDER BY id`, r.id, launch)
+	if err != nil {
+		return err
+	}
+	var id int64
+	var a api.Act
+	_, err = pgx.ForEachRow(rows, []any{&id, &a.Verb, &a.Actor, &a.Note, &a.At}, func() error {
+		a.At = a.At.UTC()
+		if id == 0 {
+			r.Acts = append(r.Acts, a)
+			return nil
+		}
+		p := &r.PhaseList[index[id]]
+		p.Acts = append(p.Acts, a)
 		return nil
 	})
 	return err
@@ -272,7 +338,7 @@ func (s *Store) missionWaits(ctx context.Context, req api.WaitRequest, retry tim
 // openMissionWaits lists the waits of missions that are not for capacity.
 func (s *Store) openMissionWaits(ctx context.Context, req api.WaitRequest) ([]api.Wait, error) {
 	rows, err := s.pool.Query(ctx, `
-SELECT w.workflow_id, m.name, COALESCE(p.name, ''), w.kind, w.code, w.reason, w.since, w.bound, w.checked_at
+SELECT w.workflow_id, m.name, COALESCE(p.name, ''), w.kind, w.code, w.reason, w.since, w.bound, w.checked_at, w.next_check, w.attempts
 FROM open_waits w JOIN missions m ON m.id = w.mission_id LEFT JOIN mission_phases p ON p.id = w.phase_id
 WHERE ($1 = '' OR w.kind = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3)
 ORDER BY w.since, w.workflow_id LIMIT $4`, req.Kind, req.Code, req.Mission, MaxList)
@@ -281,8 +347,8 @@ ORDER BY w.since, w.workflow_id LIMIT $4`, req.Kind, req.Code, req.Mission, MaxL
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) {
 		var w api.Wait
-		err := row.Scan(&w.WorkflowID, &w.Mission, &w.Phase, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt)
-		w.Since, w.Bound, w.CheckedAt = w.Since.UTC(), utc(w.Bound), utc(w.CheckedAt)
+		err := row.Scan(&w.WorkflowID, &w.Mission, &w.Phase, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt, &w.NextCheck, &w.Attempts)
+		w.Since, w.Bound, w.CheckedAt, w.NextCheck = w.Since.UTC(), utc(w.Bound), utc(w.CheckedAt), utc(w.NextCheck)
 		return w, err
 	})
 }

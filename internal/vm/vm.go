@@ -6,7 +6,10 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net/netip"
+	"os"
 	"time"
 
 	"tidewait/internal/capacity"
@@ -35,7 +38,10 @@ type VM interface {
 	// Inject unpacks a tar stream into the machine's empty workspace.
 	Inject(ctx context.Context, tar io.Reader) (Manifest, error)
 	// Run executes one command in the workspace and waits for its end. When ctx
-	// ends the command gets TERM, a grace period, then the machine is killed.
+	// ends the command gets TERM, a grace period, then the machine is killed. With
+	// a cause that matches [ErrKeep], a machine whose command ended within its
+	// grace is left alive: the error matches [ErrEnded], and the exit is the
+	// command's.
 	Run(ctx context.Context, c Command, logs LogSink) (Exit, error)
 	// Collect writes the files that changed since Inject as a tar stream.
 	// patterns are slash-separated globs with **; none means every change. Only
@@ -47,12 +53,55 @@ type VM interface {
 	Info() Info
 }
 
+// ErrKeep is matched by the cause of a context that ends a Run and asks for what
+// the command has made by then.
+var ErrKeep = errors.New("what there is is to be kept")
+
+// ErrEnded is matched by the error of a Run that was ended early and whose
+// command ended within its grace.
+var ErrEnded = errors.New("the command was ended early")
+
 // Spec is the machine to create.
 type Spec struct {
 	RunID     string `json:"runId"`
 	CPUMilli  int64  `json:"cpuMilli"` // thousandths of a CPU; virtual CPUs are rounded up
 	MemoryMiB int64  `json:"memoryMiB"`
 	DiskMiB   int64  `json:"diskMiB"` // size of the scratch disk the workspace lives on
+	// NIC is the machine's way to the others of its run; nil is no network at
+	// all. It belongs to the program that made it, and so is never stored.
+	NIC *NIC `json:"-"`
+}
+
+// Network is what the machine has to know of its segment; nil is no segment.
+func (s Spec) Network() *Network {
+	if s.NIC == nil {
+		return nil
+	}
+	return &s.NIC.Network
+}
+
+// NIC is a network device on a private segment. Package segment makes it.
+type NIC struct {
+	// Cable is the machine's end of a pair of datagram sockets that carry one
+	// Ethernet frame in each message. The machine inherits it; whoever made it
+	// closes it.
+	Cable   *os.File
+	Network Network
+}
+
+// Network is what a machine has to know of its segment.
+type Network struct {
+	Name    string       `json:"name"`    // the machine's host name
+	MAC     string       `json:"mac"`     // such as 02:00:0a:54:57:01
+	Address netip.Prefix `json:"address"` // IPv4
+	MTU     int          `json:"mtu"`     // bytes
+	Hosts   []HostName   `json:"hosts"`   // all machines of the segment
+}
+
+// HostName is what an address is called. Several addresses may share a name.
+type HostName struct {
+	Address netip.Addr `json:"address"`
+	Names   []string   `json:"names"` // the machine's own first
 }
 
 // Command is what to run in a machine.
@@ -127,6 +176,7 @@ const (
 	CollectFailed   FailureCode = "collect_failed"    // results did not arrive whole, or break a rule
 	ResultsTooLarge FailureCode = "results_too_large" // more than Limits allow
 	StepTimeout     FailureCode = "step_timeout"      // a step outlived its own deadline
+	SegmentFailed   FailureCode = "segment_failed"    // the network between the machines of a run ended
 )
 
 // Failure is the error of a machine's step. Message is one sentence for people.

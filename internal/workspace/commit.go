@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,13 +21,20 @@ type CommitRequest struct {
 	Parent  string // the commit the run started from
 	TreeIn  string // the tree that was injected
 
-	Tar     io.Reader // changed files
-	SHA256  string    // of Tar, hex; empty: not checked
-	Deleted []string  // slash-separated paths; what is not there is not missed
-
+	Parts   []Part // one for each machine
+	Partial string // why the run was ended early; empty: it was not
 	Subject string // the commit's first line
 	Author  Person
 	When    time.Time // of author and committer, so that a repeated commit has the same id
+}
+
+// Part is what one machine of a run brings back. All of them started from the
+// same files.
+type Part struct {
+	Agent   string    // the machine's name, of several
+	Tar     io.Reader // changed files
+	SHA256  string    // of Tar, hex; empty: not checked
+	Deleted []string  // slash-separated paths; what is not there is not missed
 }
 
 // CommitResult is the commit of a run.
@@ -47,7 +55,9 @@ type Stat struct {
 // Commit checks the results of a run, commits them onto Parent and moves the
 // launch's branch, if the branch is still at Parent. A run that changed nothing
 // leaves an empty commit. A run that was committed before gets that commit, and
-// its results are not read. When the branch has moved on without this run the
+// its results are not read. The parts of a run with several machines are merged;
+// when they contradict each other, nothing is committed and the error has the
+// code [ResultsConflict]. When the branch has moved on without this run the
 // error is a [*Superseded]; on every error the branch is as it was.
 func (g *Gateway) Commit(ctx context.Context, r CommitRequest) (CommitResult, error) {
 	if err := r.check(g.limits); err != nil {
@@ -90,11 +100,25 @@ func (r CommitRequest) check(limits Limits) error {
 	if !isCommit(r.Parent) {
 		return refuse(BadRef, "%q is not a full commit id", r.Parent)
 	}
-	return deletions(r.Deleted, limits)
+	for _, part := range r.Parts {
+		if part.Agent != "" && !trailerValue.MatchString(part.Agent) {
+			return fmt.Errorf("commit of mission %s: %q cannot be the agent of a commit", r.Mission, part.Agent)
+		}
+	}
+	return deletions(r.Parts, limits)
 }
 
 func (r CommitRequest) message() string {
-	return fmt.Sprintf("%s\n\nMission: %s\nPhase: %s\nRun: %s\nTree-In: %s\n", plain(r.Subject), r.Mission, r.Phase, r.Run, r.TreeIn)
+	text := fmt.Sprintf("%s\n\nMission: %s\nPhase: %s\nRun: %s\nTree-In: %s\n", plain(r.Subject), r.Mission, r.Phase, r.Run, r.TreeIn)
+	for _, part := range r.Parts {
+		if part.Agent != "" {
+			text += "Agent: " + part.Agent + "\n"
+		}
+	}
+	if r.Partial != "" {
+		text += "Partial: " + plain(r.Partial) + "\n"
+	}
+	return text
 }
 
 // committed returns the commit this run made earlier, or says who was faster.
@@ -123,13 +147,13 @@ func (g *Gateway) importResults(ctx context.Context, repo git, r CommitRequest) 
 		return "", fmt.Errorf("spool of run %s: %w", r.Run, err)
 	}
 	defer spool.Close()
-	files, err := receive(r.Tar, spool, g.limits, r.SHA256)
+	files, deleted, err := g.receiveParts(ctx, repo, r, spool)
 	if err != nil {
 		return "", resultsError(r, err)
 	}
 	commit, err := repo.importCommit(ctx, s.ref(), func(i *importer) error {
 		i.commit(s.ref(), r.Author, r.When, r.message(), r.Parent)
-		for _, path := range r.Deleted {
+		for _, path := range deleted {
 			i.delete(path)
 		}
 		for _, f := range files {
@@ -141,6 +165,36 @@ func (g *Gateway) importResults(ctx context.Context, repo git, r CommitRequest) 
 		return "", resultsError(r, err)
 	}
 	return commit, nil
+}
+
+// receiveParts reads the parts of a run into the spool and merges them.
+func (g *Gateway) receiveParts(ctx context.Context, repo git, r CommitRequest, spool *os.File) (files []result, deleted []string, err error) {
+	in := &intake{limits: g.limits, spool: spool, identify: len(r.Parts) > 1}
+	var changes []changes
+	for _, part := range r.Parts {
+		files, err := in.receive(part.Tar, part.SHA256)
+		if err != nil {
+			return nil, nil, ofAgent(part.Agent, err)
+		}
+		changes = append(changes, newChanges(part, files))
+	}
+	if len(changes) == 1 {
+		return changes[0].files, changes[0].deleted, nil
+	}
+	base, err := baseFiles(ctx, repo, r.Parent)
+	if err != nil {
+		return nil, nil, err
+	}
+	return merge(base, changes)
+}
+
+// ofAgent says whose results were refused.
+func ofAgent(agent string, err error) error {
+	var refused *Refused
+	if agent == "" || !errors.As(err, &refused) {
+		return err
+	}
+	return &Refused{Code: refused.Code, Message: "agent " + agent + ": " + refused.Message}
 }
 
 func resultsError(r CommitRequest, err error) error {

@@ -93,7 +93,7 @@ func TestCommitIsIdempotentByRun(t *testing.T) {
 	require.NoError(t, err)
 
 	again := request(checkout.Base, "r1", nil)
-	again.Tar = unreadable{t}
+	again.Parts[0].Tar = unreadable{t}
 	repeated, err := g.Commit(t.Context(), again)
 	require.NoError(t, err)
 	require.Equal(t, first, repeated)
@@ -270,14 +270,14 @@ func TestHostileResults(t *testing.T) {
 	})
 	t.Run("another digest", func(t *testing.T) {
 		r := request(checkout.Base, "r1", tarOf(t))
-		r.SHA256 = strings.Repeat("0", 64)
+		r.Parts[0].SHA256 = strings.Repeat("0", 64)
 		_, err := g.Commit(t.Context(), r)
 		requireRefused(t, err, "results_damaged", "the results have the SHA-256 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef, not "+strings.Repeat("0", 64)+" as the node said")
 		requireUntouched(t, root, checkout)
 	})
 	t.Run("endless", func(t *testing.T) {
 		r := request(checkout.Base, "r1", nil)
-		r.Tar = zeroes{}
+		r.Parts[0].Tar = zeroes{}
 		_, err := g.Commit(t.Context(), r)
 		requireRefused(t, err, "results_too_large", "the results are a stream of more than 1213416 bytes")
 	})
@@ -380,7 +380,7 @@ func TestCancelledCommitLeavesNothing(t *testing.T) {
 	checkout := openLaunch(t, g, repository(t, small), 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := request(checkout.Base, "r1", tarOf(t, file("a", "1")))
-	r.Tar = io.TeeReader(r.Tar, writerFunc(func(p []byte) { cancel() }))
+	r.Parts[0].Tar = io.TeeReader(r.Parts[0].Tar, writerFunc(func(p []byte) { cancel() }))
 	_, err = g.Commit(ctx, r)
 	require.ErrorIs(t, err, context.Canceled)
 	requireUntouched(t, root, checkout)
@@ -443,7 +443,7 @@ func TestScratchInUseIsKept(t *testing.T) {
 		_, err := workspace.New(root, workspace.Options{})
 		require.NoError(t, err)
 	})
-	r.Tar = io.TeeReader(r.Tar, writerFunc(func(p []byte) { second() }))
+	r.Parts[0].Tar = io.TeeReader(r.Parts[0].Tar, writerFunc(func(p []byte) { second() }))
 	_, err = g.Commit(t.Context(), r)
 	require.NoError(t, err)
 }

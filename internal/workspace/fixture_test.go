@@ -133,8 +133,8 @@ var noon = time.Date(2026, 5, 6, 12, 0, 0, 0, time.UTC)
 func request(parent, run string, results []byte, deleted ...string) workspace.CommitRequest {
 	return workspace.CommitRequest{
 		Mission: "port", Launch: 1, Phase: "survey", Run: run, Parent: parent,
-		TreeIn: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
-		Tar:    bytes.NewReader(results), SHA256: digest(results), Deleted: deleted,
+		TreeIn:  "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+		Parts:   []workspace.Part{{Tar: bytes.NewReader(results), SHA256: digest(results), Deleted: deleted}},
 		Subject: "port: survey", Author: workspace.Person{Name: "Ada", Email: "ada@example.org"}, When: noon,
 	}
 }

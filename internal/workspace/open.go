@@ -26,6 +26,8 @@ type OpenRequest struct {
 
 	URL string // or an ssh address; a path must lie under a root
 	Ref string // a branch, a tag or a full commit id; empty: HEAD
+
+	Commit string // that an earlier launch of the mission made, instead of a source
 }
 
 // Checkout is where a launch starts and stands.
@@ -122,10 +124,29 @@ func createBranch(ctx context.Context, repo git, name string, launch int, base, 
 
 // bring fetches the source and returns its commit.
 func (g *Gateway) bring(ctx context.Context, repo git, r OpenRequest, s *scratch) (string, error) {
-	if r.Bundle != nil {
+	switch {
+	case r.Commit != "":
+		return g.bringCommit(ctx, repo, r, s)
+	case r.Bundle != nil:
 		return g.bringBundle(ctx, repo, r, s)
 	}
 	return g.bringURL(ctx, repo, r, s)
+}
+
+// bringCommit takes a commit that is here already.
+func (g *Gateway) bringCommit(ctx context.Context, repo git, r OpenRequest, s *scratch) (string, error) {
+	if !isCommit(r.Commit) {
+		return "", refuse(BadRef, "%q is not a full commit id", r.Commit)
+	}
+	var failure *gitError
+	_, err := repo.output(ctx, "cat-file", "-e", r.Commit+"^{commit}")
+	if errors.As(err, &failure) {
+		return "", refuse(Missing, "this gateway does not have commit %.12s of mission %s any more; launch the mission again", r.Commit, r.Mission)
+	}
+	if err == nil {
+		_, err = repo.output(ctx, "update-ref", s.ref(), r.Commit)
+	}
+	return r.Commit, err
 }
 
 func (g *Gateway) bringBundle(ctx context.Context, repo git, r OpenRequest, s *scratch) (string, error) {

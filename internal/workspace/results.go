@@ -3,9 +3,12 @@ package workspace
 import (
 	"archive/tar"
 	"bufio"
+	"crypto/sha1" //nolint:gosec // git's object names
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"hash"
 	"io"
 	"os"
 	"strings"
@@ -17,6 +20,7 @@ type result struct {
 	mode   string // as git writes it
 	offset int64  // of its content in the spool
 	size   int64
+	id     string // of git's object with the content; empty: nobody compares it
 }
 
 const (
@@ -25,24 +29,33 @@ const (
 	modeLink       = "120000"
 )
 
-// reception reads a tar stream that a guest made. Only the spool is written.
-type reception struct {
-	limits Limits
-	spool  io.Writer
-	kinds  map[string]byte // of every path seen, as tar.TypeReg, tar.TypeSymlink or tar.TypeDir
-	files  []result
-	bytes  int64
+// intake takes the results of a run, part by part, into one spool. The limits
+// are on all of them together.
+type intake struct {
+	limits   Limits
+	spool    *os.File
+	identify bool  // find the ids of contents
+	entries  int   // files, directories and links so far
+	bytes    int64 // of content so far; where the next one goes
 }
 
-// receive reads results from a guest into spool and checks every rule. The
+// reception reads a tar stream that a guest made. Only the spool is written.
+type reception struct {
+	*intake
+	spool io.Writer
+	kinds map[string]byte // of every path seen, as tar.TypeReg, tar.TypeSymlink or tar.TypeDir
+	files []result
+}
+
+// receive reads results from a guest into the spool and checks every rule. The
 // digest, unless empty, is the SHA-256 of the whole stream in hexadecimal.
-func receive(stream io.Reader, spool *os.File, limits Limits, digest string) ([]result, error) {
+func (in *intake) receive(stream io.Reader, digest string) ([]result, error) {
 	sum := sha256.New()
 	// Headers and padding come on top of the content.
-	most := limits.Bytes + int64(limits.Files)*8<<10 + 1<<20
+	most := in.limits.Bytes + int64(in.limits.Files)*8<<10 + 1<<20
 	bounded := &io.LimitedReader{R: io.TeeReader(stream, sum), N: most}
-	buffered := bufio.NewWriterSize(spool, 256<<10)
-	r := &reception{limits: limits, spool: buffered, kinds: map[string]byte{}}
+	buffered := bufio.NewWriterSize(in.spool, 256<<10)
+	r := &reception{intake: in, spool: buffered, kinds: map[string]byte{}}
 
 	err := r.readAll(tar.NewReader(bounded))
 	if err == nil {
@@ -65,6 +78,7 @@ func receive(stream io.Reader, spool *os.File, limits Limits, digest string) ([]
 	if got := hex.EncodeToString(sum.Sum(nil)); digest != "" && got != digest {
 		return nil, refuse(ResultsDamaged, "the results have the SHA-256 %s, not %s as the node said", got, digest)
 	}
+	in.entries += len(r.kinds)
 	return r.files, nil
 }
 
@@ -93,7 +107,7 @@ func (r *reception) read(header *tar.Header, content io.Reader) error {
 	if problem := r.problem(name, header); problem != "" {
 		return refuse(ResultsRefused, "the results were refused: %q %s", name, problem)
 	}
-	if len(r.kinds) > r.limits.Files {
+	if r.entries+len(r.kinds) > r.limits.Files {
 		return refuse(ResultsTooLarge, "the results hold more than %d files and directories", r.limits.Files)
 	}
 	file := result{path: name, offset: r.bytes}
@@ -112,12 +126,33 @@ func (r *reception) read(header *tar.Header, content io.Reader) error {
 	if r.bytes+file.size > r.limits.Bytes {
 		return refuse(ResultsTooLarge, "the results hold more than %d bytes", r.limits.Bytes)
 	}
-	if _, err := io.Copy(r.spool, content); err != nil {
+	id, err := r.copy(content, file.size)
+	if err != nil {
 		return err
 	}
+	file.id = id
 	r.bytes += file.size
 	r.files = append(r.files, file)
 	return nil
+}
+
+// copy spools the content of a file, and returns the id it has in git when that
+// is asked for.
+func (r *reception) copy(content io.Reader, size int64) (id string, err error) {
+	if !r.identify {
+		_, err = io.Copy(r.spool, content)
+		return "", err
+	}
+	sum := blobHash(size)
+	_, err = io.Copy(io.MultiWriter(r.spool, sum), content)
+	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// blobHash is the hash of a content of a size by which git names it.
+func blobHash(size int64) hash.Hash {
+	sum := sha1.New() //nolint:gosec // git's name of a content; git itself refuses two with the same one
+	fmt.Fprintf(sum, "blob %d\x00", size)
+	return sum
 }
 
 // problem returns why an entry is refused, or "", and remembers its path.
@@ -168,14 +203,17 @@ func kindName(kind byte) string {
 	}
 }
 
-// deletions checks the paths a guest says it deleted.
-func deletions(paths []string, limits Limits) error {
-	if len(paths) > limits.Files {
-		return refuse(ResultsTooLarge, "the results delete more than %d files", limits.Files)
-	}
-	for _, p := range paths {
-		if problem := pathProblem(p); problem != "" {
-			return refuse(ResultsRefused, "the results were refused: the deleted %q %s", p, problem)
+// deletions checks the paths guests say they deleted.
+func deletions(parts []Part, limits Limits) error {
+	total := 0
+	for _, part := range parts {
+		if total += len(part.Deleted); total > limits.Files {
+			return refuse(ResultsTooLarge, "the results delete more than %d files", limits.Files)
+		}
+		for _, p := range part.Deleted {
+			if problem := pathProblem(p); problem != "" {
+				return refuse(ResultsRefused, "the results were refused: the deleted %q %s", p, problem)
+			}
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ func FuzzReceive(f *testing.F) {
 		require.NoError(t, spool.Truncate(0))
 		_, err := spool.Seek(0, 0)
 		require.NoError(t, err)
-		files, err := receive(bytes.NewReader(stream), spool, limits, "")
+		files, err := (&intake{limits: limits, spool: spool}).receive(bytes.NewReader(stream), "")
 		if err != nil {
 			var refused *Refused
 			require.ErrorAs(t, err, &refused)

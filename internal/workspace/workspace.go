@@ -30,6 +30,7 @@ const (
 	ResultsRefused  Code = "results_refused"      // results that break a rule
 	ResultsTooLarge Code = "results_too_large"    // results beyond the limits
 	ResultsDamaged  Code = "results_damaged"      // results that did not arrive whole
+	ResultsConflict Code = "results_conflict"     // results of several machines that contradict each other
 )
 
 // Refused is an answer that trying again does not change. Message is one

@@ -7,13 +7,14 @@
 //
 //	host                         guest
 //	                             HELLO
-//	INIT
+//	INIT                         READY
 //	PUT ... PUT (empty)          PUT_OK
 //	EXEC   SIGNAL                LOG ... BEAT ... EXIT
 //	GET                          TAR ... DELETED ... TAR_END
 //	BYE
 //
-// In place of any answer the guest may send FAIL. The host trusts nothing the
+// A guest that is restored from a snapshot said HELLO before the snapshot was
+// made; the host goes on with INIT. In place of any answer the guest may send FAIL. The host trusts nothing the
 // guest sends.
 package guest
 
@@ -24,7 +25,16 @@ import (
 )
 
 // Proto is the version of the protocol that HELLO names.
-const Proto = 1
+const Proto = 2
+
+// Where the agent of a virtual machine finds its kernel's modules: those to load
+// when the machine boots, those to load on INIT, and those to load on an INIT
+// that tells of a network.
+const (
+	ModulesDir        = "/modules"
+	RunModulesDir     = "/run-modules"
+	NetworkModulesDir = "/network-modules"
+)
 
 // Kind is what a frame is.
 type Kind byte
@@ -46,12 +56,13 @@ const (
 	KindTarEnd                  // TarEnd
 	KindBye                     // nothing
 	KindFail                    // Fail
+	KindReady                   // Ready
 )
 
 var kindNames = [...]string{
 	KindHello: "HELLO", KindInit: "INIT", KindPut: "PUT", KindPutOK: "PUT_OK", KindExec: "EXEC",
 	KindLog: "LOG", KindBeat: "BEAT", KindExit: "EXIT", KindSignal: "SIGNAL", KindGet: "GET",
-	KindTar: "TAR", KindDeleted: "DELETED", KindTarEnd: "TAR_END", KindBye: "BYE", KindFail: "FAIL",
+	KindTar: "TAR", KindDeleted: "DELETED", KindTarEnd: "TAR_END", KindBye: "BYE", KindFail: "FAIL", KindReady: "READY",
 }
 
 func (k Kind) String() string {
@@ -61,11 +72,11 @@ func (k Kind) String() string {
 	return "UNKNOWN"
 }
 
-// Hello is the guest's first frame.
+// Hello is the guest's first frame. Machines restored from one snapshot share
+// it, so it holds nothing that tells one machine from another.
 type Hello struct {
 	Proto  int    `json:"proto"`
 	Kernel string `json:"kernel"` // as uname -r
-	BootID string `json:"bootID"`
 }
 
 // Init gives the guest what it cannot know by itself.
@@ -73,6 +84,16 @@ type Init struct {
 	RunID    string    `json:"runID"`
 	WallTime time.Time `json:"wallTime"`
 	Entropy  []byte    `json:"entropy"`
+	Nonce    string    `json:"nonce"` // READY gives it back
+	// Network is where the machine is on a segment; nil is no network.
+	Network *vm.Network `json:"network,omitempty"`
+}
+
+// Ready answers INIT: the guest has its clock, its random numbers and its
+// workspace.
+type Ready struct {
+	Nonce  string `json:"nonce"`
+	BootID string `json:"bootID"` // the kernel's, made after INIT
 }
 
 // Exec is the command to run.

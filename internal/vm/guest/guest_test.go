@@ -3,6 +3,7 @@ package guest
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -272,10 +273,32 @@ func TestStepEndsWithContext(t *testing.T) {
 }
 
 func TestOtherProtocol(t *testing.T) {
-	hello, err := json.Marshal(Hello{Proto: 2})
+	hello, err := json.Marshal(Hello{Proto: 1})
 	require.NoError(t, err)
 	_, err = Open(t.Context(), readOnly{bytes.NewReader(framed(KindHello, hello))})
-	requireCode(t, err, vm.MachineDied, "speaks protocol 2, this program 1")
+	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 2")
+	_, err = Resume(readOnly{bytes.NewReader(nil)}, Hello{Proto: 1})
+	require.ErrorContains(t, err, "speaks protocol 1, this program 2")
+}
+
+// TestReadyAnswersItsInit gives back another nonce than INIT's, as a guest would
+// whose answer to somebody else was kept in a snapshot.
+func TestReadyAnswersItsInit(t *testing.T) {
+	for nonce, want := range map[string]string{"": "", "another": "READY answers another INIT"} {
+		s := guestSays(t, func(c *Conn) {
+			_, payload, _ := c.Read()
+			var in Init
+			_ = json.Unmarshal(payload, &in)
+			_ = c.WriteJSON(KindReady, Ready{Nonce: cmp.Or(nonce, in.Nonce), BootID: "b-1"})
+		})
+		err := s.Init(t.Context(), "run-1", nil)
+		if want == "" {
+			require.NoError(t, err)
+			require.Equal(t, "b-1", s.BootID())
+		} else {
+			requireCode(t, err, vm.MachineDied, want)
+		}
+	}
 }
 
 func requireCode(t *testing.T, err error, code vm.FailureCode, part string) {

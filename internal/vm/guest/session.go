@@ -23,6 +23,7 @@ import (
 type Session struct {
 	conn  *Conn
 	hello Hello
+	ready Ready
 }
 
 // Open waits for the guest's HELLO.
@@ -33,8 +34,8 @@ func Open(ctx context.Context, stream io.ReadWriteCloser) (*Session, error) {
 	if err == nil {
 		err = s.expect(KindHello, kind, payload, &s.hello)
 	}
-	if err == nil && s.hello.Proto != Proto {
-		err = fmt.Errorf("the guest agent speaks protocol %d, this program %d; build the guest image again", s.hello.Proto, Proto)
+	if err == nil {
+		err = s.hello.check()
 	}
 	if err != nil {
 		return nil, s.lost(ctx, "waiting for the guest agent", err)
@@ -42,22 +43,57 @@ func Open(ctx context.Context, stream io.ReadWriteCloser) (*Session, error) {
 	return s, nil
 }
 
+// Resume returns the session with a guest that was restored from a snapshot,
+// and that said hello before the snapshot was made.
+func Resume(stream io.ReadWriteCloser, hello Hello) (*Session, error) {
+	if err := hello.check(); err != nil {
+		return nil, err
+	}
+	return &Session{conn: NewConn(stream), hello: hello}, nil
+}
+
+func (h Hello) check() error {
+	if h.Proto != Proto {
+		return fmt.Errorf("the guest agent speaks protocol %d, this program %d; build the guest image again", h.Proto, Proto)
+	}
+	return nil
+}
+
 // Hello is what the guest said of itself.
 func (s *Session) Hello() Hello { return s.hello }
+
+// BootID is what the guest's kernel calls its own boot; it is empty before Init.
+func (s *Session) BootID() string { return s.ready.BootID }
 
 // Close ends the session without a word.
 func (s *Session) Close() error { return s.conn.Close() }
 
-// Init gives the guest its run, the time of the host and entropy.
-func (s *Session) Init(ctx context.Context, runID string) error {
+// Init gives the guest its run, its network if it has one, the time of the host
+// and entropy, and waits until it has taken them.
+func (s *Session) Init(ctx context.Context, runID string, network *vm.Network) error {
 	defer s.closeWith(ctx)()
 	entropy := make([]byte, 64)
 	rand.Read(entropy) // documented to never fail
-	err := s.conn.WriteJSON(KindInit, Init{RunID: runID, WallTime: time.Now(), Entropy: entropy})
+	nonce := rand.Text()
+	err := s.conn.WriteJSON(KindInit, Init{RunID: runID, WallTime: time.Now(), Entropy: entropy, Nonce: nonce, Network: network})
+	if err == nil {
+		err = s.receiveReady(nonce)
+	}
 	if err != nil {
 		return s.lost(ctx, "greeting the guest agent", err)
 	}
 	return nil
+}
+
+func (s *Session) receiveReady(nonce string) error {
+	kind, payload, err := s.conn.Read()
+	if err == nil {
+		err = s.expect(KindReady, kind, payload, &s.ready)
+	}
+	if err == nil && s.ready.Nonce != nonce {
+		err = fmt.Errorf("%w: READY answers another INIT", ErrProtocol)
+	}
+	return err
 }
 
 // Put sends a tar stream to be unpacked in the workspace. It returns what the
@@ -139,7 +175,7 @@ const (
 
 // Exec runs a command and waits for its end. When ctx ends the command gets
 // TERM; when it has not ended after grace the session is closed. In both cases
-// the error is the cause of ctx.
+// the error matches the cause of ctx, and in the first also vm.ErrEnded.
 func (s *Session) Exec(ctx context.Context, e Exec, grace time.Duration, logs vm.LogSink) (vm.Exit, error) {
 	const doing = "running the command"
 	if ctx.Err() != nil {
@@ -174,8 +210,11 @@ func (s *Session) Exec(ctx context.Context, e Exec, grace time.Duration, logs vm
 			out.flush()
 			errs.flush()
 			var exit vm.Exit
-			if err := s.expect(KindExit, kind, payload, &exit); err != nil || ctx.Err() != nil {
+			if err := s.expect(KindExit, kind, payload, &exit); err != nil {
 				return exit, s.lost(ctx, doing, err)
+			}
+			if ctx.Err() != nil {
+				return exit, fmt.Errorf("%w: %w", vm.ErrEnded, context.Cause(ctx))
 			}
 			return exit, nil
 		}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tidewait/internal/vm"
 	"tidewait/internal/vm/guest"
 	"tidewait/internal/vm/guest/serve"
 )
@@ -45,20 +46,7 @@ func machine() error {
 	if err := mountKernelFilesystems(); err != nil {
 		return err
 	}
-	if err := loadModules("/modules"); err != nil {
-		return err
-	}
-	err := waitFor(scratchDisk, func() bool {
-		_, err := os.Stat(scratchDisk)
-		return err == nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := mount(scratchDisk, workspace, "ext4", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
-		return err
-	}
-	if err := os.Remove(filepath.Join(workspace, "lost+found")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := loadModules(guest.ModulesDir); err != nil {
 		return err
 	}
 	cgroup, err := commandCgroup()
@@ -74,12 +62,70 @@ func machine() error {
 	}
 	return serve.Serve(port, serve.Options{
 		Workspace: workspace,
-		Init:      applyInit,
+		Init:      begin,
 		OOMKills:  oomKills,
 		Attr: func() *syscall.SysProcAttr {
 			return &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
 		},
 	})
+}
+
+// begin makes the machine that of a run. Everything before it is the same for
+// all runs and may have happened before a snapshot was made; what tells one
+// machine from another, the clock, random numbers and the disk, comes here.
+func begin(in guest.Init) error {
+	if err := applyInit(in); err != nil {
+		return err
+	}
+	if err := joinSegment(in.Network); err != nil {
+		return err
+	}
+	// The driver comes after the snapshot, so that it finds the run's own disk.
+	if err := loadModules(guest.RunModulesDir); err != nil {
+		return err
+	}
+	err := waitFor(scratchDisk, func() bool {
+		_, err := os.Stat(scratchDisk)
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := mount(scratchDisk, workspace, "ext4", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(workspace, "lost+found")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// joinSegment gives the machine its host name and, on a segment, its network
+// device and the names of the others.
+func joinSegment(n *vm.Network) error {
+	if err := unix.Sethostname([]byte(hostNameOf(n))); err != nil {
+		return fmt.Errorf("set the host name: %w", err)
+	}
+	if err := os.WriteFile(hostsFile, []byte(hosts(n)), 0o644); err != nil {
+		return err
+	}
+	if n == nil {
+		return nil
+	}
+	if err := withoutIPv6(); err != nil {
+		return err
+	}
+	if err := loadModules(guest.NetworkModulesDir); err != nil {
+		return err
+	}
+	err := waitFor("the network device "+nic, func() bool {
+		_, err := os.Stat("/sys/class/net/" + nic)
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	return configure(n)
 }
 
 func mount(source, target, fstype string, flags uintptr, data string) error {
@@ -246,19 +292,18 @@ func findPort() string {
 	return ""
 }
 
-// applyInit sets the clock, the host's name and the seed of random numbers.
+// applyInit sets the clock and the seed of random numbers.
 func applyInit(in guest.Init) error {
 	t := unix.NsecToTimespec(in.WallTime.UnixNano())
 	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &t); err != nil {
 		return fmt.Errorf("set the clock: %w", err)
 	}
-	if err := unix.Sethostname([]byte("tidewait")); err != nil {
-		return fmt.Errorf("set the host name: %w", err)
-	}
 	return addEntropy(in.Entropy)
 }
 
-// addEntropy credits b to the kernel's random numbers (struct rand_pool_info).
+// addEntropy credits b to the kernel's random numbers (struct rand_pool_info),
+// and has them start from it at once: by itself the kernel may go on for a
+// minute with those that every machine restored from the same snapshot has.
 func addEntropy(b []byte) error {
 	if len(b) == 0 {
 		return nil
@@ -275,6 +320,9 @@ func addEntropy(b []byte) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&pool[0])))
 	if errno != 0 {
 		return fmt.Errorf("seed the random numbers: %w", errno)
+	}
+	if _, _, errno = unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.RNDRESEEDCRNG, 0); errno != 0 {
+		return fmt.Errorf("start the random numbers from their seed: %w", errno)
 	}
 	return nil
 }

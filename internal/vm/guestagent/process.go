@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tidewait/internal/vm"
 	"tidewait/internal/vm/guest/serve"
 	"tidewait/internal/vm/process/shim"
 )
@@ -33,24 +35,77 @@ func namespaces(argument string) error {
 	if err := json.Unmarshal([]byte(argument), &c); err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
+	// Commands get none of the agent's own descriptors, nor what whoever started
+	// the worker left open.
+	if err := unix.CloseRange(shim.AgentFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("keep descriptors from commands: %w", err)
+	}
 	// A descriptor that does not block lets a read end when it is closed.
 	if err := unix.SetNonblock(shim.ConnFD, true); err != nil {
 		return err
 	}
 	port := os.NewFile(shim.ConnFD, "host")
+	plug, err := openPlug(c)
+	if err != nil {
+		return err
+	}
 	if err := makeRoot(c); err != nil {
 		return err
 	}
-	if err := unix.Sethostname([]byte("tidewait")); err != nil {
+	if err := unix.Sethostname([]byte(hostNameOf(c.Network))); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
 	if err := loopbackUp(); err != nil {
+		return err
+	}
+	if err := plug.connect(c.Network); err != nil {
 		return err
 	}
 	if err := dropPrivileges(c); err != nil {
 		return err
 	}
 	return serve.Serve(port, serve.Options{Workspace: workspace, Attr: commandAttr})
+}
+
+// plug is where the cable of the segment ends; nil is no segment.
+type plug struct {
+	tap, cable *os.File
+}
+
+// openPlug opens what the root directory of commands does not have.
+func openPlug(c shim.Config) (*plug, error) {
+	if c.Network == nil {
+		return nil, nil
+	}
+	if err := unix.SetNonblock(shim.CableFD, true); err != nil {
+		return nil, err
+	}
+	if err := withoutIPv6(); err != nil {
+		return nil, err
+	}
+	tap, err := makeTAP()
+	if err != nil {
+		return nil, err
+	}
+	return &plug{tap: tap, cable: os.NewFile(shim.CableFD, "cable")}, nil
+}
+
+// connect joins the segment. Commands cannot make frames of their own: that
+// takes a capability they do not have.
+func (p *plug) connect(n *vm.Network) error {
+	if p == nil {
+		return nil
+	}
+	if err := configure(n); err != nil {
+		return err
+	}
+	// Commands listen on any port, as they do in a virtual machine.
+	if err := os.WriteFile(anyPort, []byte("0"), 0); err != nil {
+		return fmt.Errorf("free the ports of the network: %w", err)
+	}
+	go carry(p.tap, p.cable)
+	go carry(p.cable, p.tap)
+	return nil
 }
 
 // commandAttr gives a command a user namespace of its own, in which it is an
@@ -79,7 +134,7 @@ func makeRoot(c shim.Config) error {
 	if err := makeDev(); err != nil {
 		return err
 	}
-	if err := writeEtc(); err != nil {
+	if err := writeEtc(c); err != nil {
 		return err
 	}
 	if err := bind("workspace", newRoot+workspace, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
@@ -163,14 +218,14 @@ func makeDev() error {
 	return nil
 }
 
-func writeEtc() error {
+func writeEtc(c shim.Config) error {
 	if err := os.MkdirAll(newRoot+"/etc", 0o755); err != nil {
 		return err
 	}
 	for name, content := range map[string]string{
 		"passwd":        "root:x:0:0:root:/root:/bin/sh\ntidewait:x:1000:1000::/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
 		"group":         "root:x:0:\ntidewait:x:1000:\nnogroup:x:65534:\n",
-		"hosts":         "127.0.0.1 localhost tidewait\n::1 localhost\n",
+		"hosts":         hosts(c.Network),
 		"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 	} {
 		if err := os.WriteFile(newRoot+"/etc/"+name, []byte(content), 0o644); err != nil {

@@ -44,19 +44,55 @@ func (g *Guest) Confine(run *Run) error {
 // Greet waits for the guest agent on conn, at most for timeout, and from then on
 // limits the CPU. When it fails conn is closed and the process has to be killed.
 func (g *Guest) Greet(ctx context.Context, conn net.Conn, s vm.Spec, timeout time.Duration) error {
+	return g.meet(ctx, conn, timeout, func(ctx context.Context) (*guest.Session, error) {
+		session, err := guest.Open(ctx, conn)
+		if err != nil {
+			return nil, err
+		}
+		return session, g.begin(ctx, session, s)
+	})
+}
+
+// Resume is Greet for a guest restored from a snapshot, which said hello before
+// the snapshot was made.
+func (g *Guest) Resume(ctx context.Context, conn net.Conn, hello guest.Hello, s vm.Spec, timeout time.Duration) error {
+	return g.meet(ctx, conn, timeout, func(ctx context.Context) (*guest.Session, error) {
+		session, err := guest.Resume(conn, hello)
+		if err != nil {
+			return nil, err
+		}
+		return session, g.begin(ctx, session, s)
+	})
+}
+
+// Hear waits for the guest agent on conn, at most for timeout, and tells it
+// nothing: the guest is that of no run yet. When it fails conn is closed and
+// the process has to be killed.
+func (g *Guest) Hear(ctx context.Context, conn net.Conn, timeout time.Duration) error {
+	return g.meet(ctx, conn, timeout, func(ctx context.Context) (*guest.Session, error) {
+		return guest.Open(ctx, conn)
+	})
+}
+
+func (g *Guest) begin(ctx context.Context, session *guest.Session, s vm.Spec) error {
+	if err := session.Init(ctx, s.RunID, s.Network()); err != nil {
+		return err
+	}
+	return g.Cgroup.LimitCPU(s.CPUMilli)
+}
+
+func (g *Guest) meet(ctx context.Context, conn net.Conn, timeout time.Duration, with func(context.Context) (*guest.Session, error)) error {
 	late := &vm.Failure{Code: vm.BootFailed, Message: fmt.Sprintf("it did not answer within %s", timeout)}
 	bootCtx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
-	session, err := guest.Open(bootCtx, conn)
+	session, err := with(bootCtx)
 	if err == nil {
-		if err = session.Init(bootCtx, s.RunID); err == nil {
-			g.Session = session
-			return g.Cgroup.LimitCPU(s.CPUMilli)
-		}
+		g.Session = session
+		return nil
 	}
 	conn.Close()
 	if ctx.Err() != nil {
-		return fmt.Errorf("start the machine of run %s: %w", s.RunID, context.Cause(ctx))
+		return fmt.Errorf("start the machine: %w", context.Cause(ctx))
 	}
 	if bootCtx.Err() != nil {
 		err = late
@@ -79,7 +115,10 @@ func (g *Guest) Run(ctx context.Context, c vm.Command, logs vm.LogSink) (vm.Exit
 	if exit.Killed() && g.Cgroup.OOMKills() > before {
 		exit.OOM = true
 	}
-	if ctx.Err() != nil {
+	if errors.Is(err, vm.ErrEnded) && errors.Is(err, vm.ErrKeep) {
+		return exit, err
+	}
+	if err != nil && ctx.Err() != nil {
 		return exit, errors.Join(err, g.Kill(context.WithoutCancel(ctx)))
 	}
 	return exit, g.explain(err)

@@ -21,10 +21,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tidewait/internal/vm/guest"
 )
 
 // format changes whenever the same inputs give another image.
-const format = 1
+const format = 3
 
 // Options say what to build an image from. Empty fields have defaults.
 type Options struct {
@@ -37,12 +39,15 @@ type Options struct {
 
 // Image is a guest image on disk.
 type Image struct {
-	Kernel        string    `json:"-"` // path of the kernel
-	Initrd        string    `json:"-"` // path of the initramfs
-	KernelVersion string    `json:"kernelVersion"`
-	Modules       []string  `json:"modules"` // in the order of loading
-	Digest        string    `json:"digest"`  // of everything the image was built from, hex
-	BuiltAt       time.Time `json:"builtAt"`
+	Kernel        string   `json:"-"` // path of the kernel
+	Initrd        string   `json:"-"` // path of the initramfs
+	KernelVersion string   `json:"kernelVersion"`
+	Modules       []string `json:"modules"`    // in the order of loading
+	RunModules    []string `json:"runModules"` // those of them that are loaded when the machine becomes that of a run
+	// NetworkModules are those that are loaded then where the machine has a network.
+	NetworkModules []string  `json:"networkModules"`
+	Digest         string    `json:"digest"` // of everything the image was built from, hex
+	BuiltAt        time.Time `json:"builtAt"`
 }
 
 // MissingError says that a file the image is built from is not there, and which
@@ -148,6 +153,12 @@ func write(dir string, in *inputs) (Image, error) {
 	img.BuiltAt = time.Now().UTC().Truncate(time.Second)
 	for _, m := range in.modules {
 		img.Modules = append(img.Modules, m.name)
+		switch m.dir {
+		case guest.RunModulesDir:
+			img.RunModules = append(img.RunModules, m.name)
+		case guest.NetworkModulesDir:
+			img.NetworkModules = append(img.NetworkModules, m.name)
+		}
 	}
 	description, err := json.MarshalIndent(img, "", "  ")
 	if err != nil {
@@ -184,7 +195,7 @@ func replaceFile(name string, data []byte) error {
 func initramfs(in *inputs) ([]byte, error) {
 	var buf bytes.Buffer
 	c := &cpioWriter{w: &buf}
-	for _, d := range []string{"bin", "dev", "etc", "modules", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "usr/bin", "usr/sbin", "usr/local", "usr/local/bin", "var", "workspace"} {
+	for _, d := range []string{"bin", "dev", "etc", "modules", "network-modules", "proc", "root", "run", "run-modules", "sbin", "sys", "tmp", "usr", "usr/bin", "usr/sbin", "usr/local", "usr/local/bin", "var", "workspace"} {
 		c.dir(d)
 	}
 	c.char("dev/console", 0o600, 5, 1)
@@ -199,11 +210,11 @@ func initramfs(in *inputs) ([]byte, error) {
 		}
 	}
 	for i, m := range in.modules {
-		c.file(fmt.Sprintf("modules/%02d-%s.ko", i, m.name), 0o644, m.data)
+		c.file(fmt.Sprintf("%s/%02d-%s.ko", m.dir[1:], i, m.name), 0o644, m.data)
 	}
 	c.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"))
 	c.file("etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n"))
-	c.file("etc/hosts", 0o644, []byte("127.0.0.1 localhost tidewait\n::1 localhost\n"))
+	c.file("etc/nsswitch.conf", 0o644, []byte("passwd: files\ngroup: files\nhosts: files\n"))
 	if err := c.close(); err != nil {
 		return nil, fmt.Errorf("write the initramfs: %w", err)
 	}
@@ -227,6 +238,7 @@ func (in *inputs) digest() string {
 	addPart(h, in.agent)
 	addPart(h, in.busybox)
 	for _, m := range in.modules {
+		fmt.Fprintf(h, "dir %s\n", m.dir)
 		addPart(h, []byte(m.name))
 		addPart(h, m.data)
 	}

@@ -15,11 +15,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"tidewait/internal/vm/guest"
 )
 
-// wanted are the modules a guest needs unless its kernel has them built in:
-// the two ways virtio devices are found, the disk and the port to the host.
-var wanted = []string{"virtio_mmio", "virtio_pci", "virtio_blk", "virtio_console"}
+// wanted are the modules a guest needs unless its kernel has them built in: the
+// two ways virtio devices are found and the port to the host. runWanted are the
+// drivers of what each run has its own of: the disk. They are loaded when the
+// machine becomes that of a run, which may be after it was restored from a
+// snapshot. networkWanted are loaded then where the machine has a network.
+var (
+	wanted        = []string{"virtio_mmio", "virtio_pci", "virtio_console"}
+	runWanted     = []string{"virtio_blk"}
+	networkWanted = []string{"virtio_net"}
+)
 
 const kernelPackage = "linux-image-cloud-amd64"
 
@@ -27,6 +36,7 @@ const kernelPackage = "linux-image-cloud-amd64"
 type module struct {
 	name string
 	data []byte
+	dir  string // where the guest agent finds it, which is when it is loaded
 }
 
 // readKernel reads the newest cloud kernel, or the newest other one, that is
@@ -109,23 +119,28 @@ func readModules(dir string) ([]module, error) {
 		return nil, err
 	}
 	var files []string
-	for _, name := range wanted {
-		file, ok := deps.file[name]
-		if !ok {
-			if builtin[name] {
-				continue
-			}
-			return nil, fmt.Errorf("it has no module %s", name)
-		}
-		files = appendInOrder(files, file, deps.needs)
-	}
 	var modules []module
-	for _, file := range files {
-		data, err := readModule(filepath.Join(dir, file))
-		if err != nil {
-			return nil, err
+	for _, set := range []struct {
+		dir   string
+		names []string
+	}{{guest.ModulesDir, wanted}, {guest.RunModulesDir, runWanted}, {guest.NetworkModulesDir, networkWanted}} {
+		for _, name := range set.names {
+			file, ok := deps.file[name]
+			if !ok {
+				if builtin[name] {
+					continue
+				}
+				return nil, fmt.Errorf("it has no module %s", name)
+			}
+			files = appendInOrder(files, file, deps.needs)
 		}
-		modules = append(modules, module{moduleName(file), data})
+		for _, file := range files[len(modules):] {
+			data, err := readModule(filepath.Join(dir, file))
+			if err != nil {
+				return nil, err
+			}
+			modules = append(modules, module{moduleName(file), data, set.dir})
+		}
 	}
 	return modules, nil
 }

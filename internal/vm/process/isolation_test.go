@@ -29,6 +29,7 @@ func TestIsolation(t *testing.T) {
 		{"it cannot write the root", `mkdir /x 2>/dev/null || echo refused`, "refused"},
 		{"it sees nothing else of the host", `for f in /home /var /opt /sys /etc/shadow; do test ! -e $f || echo $f; done; cat /root/* /tmp/* 2>/dev/null`, ""},
 		{"it cannot kill the agent", `kill -KILL 1 2>/dev/null; echo here`, "here"},
+		{"it has no descriptors but its own", `ls -l /proc/self/fd | sed -n 's/.* \([0-9]*\) -> .*/\1/p' | grep -v '^[012]$' | wc -l`, "1"}, // that of ls
 		{"its host has another name", `hostname`, "tidewait"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

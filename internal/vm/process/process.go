@@ -167,6 +167,7 @@ type machine struct {
 	host.Guest
 	stderr      host.Tail // of the agent
 	whyNoCgroup string
+	onSegment   bool
 }
 
 func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spec) error {
@@ -182,7 +183,8 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 	if err := m.limit(run, s); err != nil {
 		return err
 	}
-	c := shim.Config{Paths: visible, MaxFile: max(s.DiskMiB, 1) << 20}
+	m.onSegment = s.NIC != nil
+	c := shim.Config{Paths: visible, MaxFile: max(s.DiskMiB, 1) << 20, Network: s.Network()}
 	if m.Cgroup == nil {
 		c.MaxData = max(s.MemoryMiB, minData) << 20
 	}
@@ -194,13 +196,17 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 	if err != nil {
 		return err
 	}
+	files := []*os.File{agent, theirs}
+	if s.NIC != nil {
+		files = append(files, s.NIC.Cable)
+	}
 	cmd := &exec.Cmd{
 		Path:        fmt.Sprintf("/proc/self/fd/%d", shim.AgentFD), // whose path its user may not be able to reach
 		Args:        []string{"tidewait-guest", shim.Argument, string(config)},
 		Env:         []string{},
 		Stdout:      &m.stderr,
 		Stderr:      &m.stderr,
-		ExtraFiles:  []*os.File{agent, theirs},
+		ExtraFiles:  files,
 		SysProcAttr: b.attr(),
 	}
 	m.Process, err = host.Start(cmd, run.Dir)
@@ -264,8 +270,12 @@ func (b *Backend) attr() *syscall.SysProcAttr {
 
 // Info implements [vm.VM].
 func (m *machine) Info() vm.Info {
+	network := "no network"
+	if m.onSegment {
+		network = "a private network with the machines of its run only"
+	}
 	isolation := "no virtual machine: Linux namespaces (user, process, mount, network, IPC, UTS) on the host's own kernel, " +
-		"read-only system directories, no network, no new privileges, no capabilities"
+		"read-only system directories, " + network + ", no new privileges, no capabilities"
 	if m.Cgroup == nil {
 		isolation += "; CPU is not limited, and memory only for each process"
 	}

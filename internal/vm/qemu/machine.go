@@ -25,9 +25,10 @@ const (
 // machine is one virtual machine. It implements [vm.VM].
 type machine struct {
 	host.Guest
-	accel   string
-	console host.Tail // the guest's serial console
-	stderr  host.Tail // QEMU's own words
+	accel     string
+	onSegment bool
+	console   host.Tail // the guest's serial console
+	stderr    host.Tail // QEMU's own words
 }
 
 // boot boots a guest, again when it does not answer, and at last on another
@@ -53,7 +54,7 @@ func (b *Backend) boot(ctx context.Context, run *host.Run, s vm.Spec, accel stri
 
 // bootOnce starts QEMU and waits for the guest agent. When it fails nothing is left.
 func (b *Backend) bootOnce(ctx context.Context, run *host.Run, s vm.Spec, accel, kind string) (*machine, error) {
-	m := &machine{accel: accel}
+	m := &machine{accel: accel, onSegment: s.NIC != nil}
 	m.StepTimeout, m.KillGrace, m.LastWords = b.opts.StepTimeout, b.opts.KillGrace, m.lastWords
 	err := m.start(ctx, b, run, s, kind)
 	if err == nil {
@@ -87,6 +88,9 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 	}
 	cmd := exec.Command(b.opts.QEMU, arguments(s, m.accel, kind)...)
 	cmd.ExtraFiles = []*os.File{kernel, initrd, disk, theirs}
+	if s.NIC != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, s.NIC.Cable)
+	}
 	cmd.Env = []string{}
 	cmd.Stdout, cmd.Stderr = &m.console, &m.stderr
 	cmd.SysProcAttr = b.user.Attr(devices(m.accel)...)
@@ -163,10 +167,14 @@ func (m *machine) lastWords() string {
 
 // Info implements [vm.VM].
 func (m *machine) Info() vm.Info {
+	network := "no network"
+	if m.onSegment {
+		network = "a private network with the machines of its run only"
+	}
 	return vm.Info{
 		Accel:     m.accel,
 		Kernel:    m.Session.Hello().Kernel,
-		Isolation: "a QEMU virtual machine with its own kernel and no network; QEMU is confined by seccomp and runs as an unprivileged user",
+		Isolation: "a QEMU virtual machine with its own kernel and " + network + "; QEMU is confined by seccomp and runs as an unprivileged user",
 	}
 }
 
@@ -176,6 +184,7 @@ const (
 	fdInitrd
 	fdDisk
 	fdAgent
+	fdCable // of a machine on a segment
 )
 
 // arguments are QEMU's. It opens nothing by name but its own firmware, so that
@@ -198,7 +207,7 @@ func arguments(s vm.Spec, accel, kind string) []string {
 		// interrupts arrive also under TCG.
 		machine, bus = "microvm,acpi=on,ioapic2=off", "device"
 	}
-	return []string{
+	args := []string{
 		"-machine", machine, "-accel", accelerator, "-cpu", "max",
 		"-smp", strconv.FormatInt(cpus, 10), "-m", strconv.FormatInt(s.MemoryMiB, 10),
 		"-nodefaults", "-no-user-config", "-nic", "none", "-display", "none", "-no-reboot",
@@ -210,6 +219,15 @@ func arguments(s vm.Spec, accel, kind string) []string {
 		"-chardev", fmt.Sprintf("socket,id=agent,fd=%d", fdAgent),
 		"-device", "virtio-serial-" + bus, "-device", "virtserialport,chardev=agent,name=tidewait.agent",
 	}
+	if s.NIC == nil {
+		return args
+	}
+	// The guest does not boot from its network, and so needs no firmware for it.
+	device := fmt.Sprintf("virtio-net-%s,netdev=segment,mac=%s", bus, s.NIC.Network.MAC)
+	if kind == machineQ35 {
+		device += ",romfile="
+	}
+	return append(args, "-netdev", fmt.Sprintf("dgram,id=segment,local.type=fd,local.str=%d", fdCable), "-device", device)
 }
 
 func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }

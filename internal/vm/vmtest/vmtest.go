@@ -79,7 +79,9 @@ func Conformance(t *testing.T, newBackend Backend, killGrace time.Duration) {
 	t.Run("probe", s.probe)
 	t.Run("a job", s.job)
 	t.Run("a cancelled command", s.cancelled)
+	t.Run("a cancelled command whose work is kept", s.kept)
 	t.Run("a command that ignores TERM", s.stubborn)
+	t.Run("a command that ignores TERM and whose work is wanted", s.keptStubborn)
 	t.Run("a machine that is killed", s.killed)
 	t.Run("create twice", s.createTwice)
 	t.Run("destroy while creating", s.destroyWhileCreating)
@@ -346,6 +348,28 @@ func (s *suite) cancelled(t *testing.T) {
 	requireGone(t, pid)
 	_, err := m.Run(t.Context(), sh(`true`), nil)
 	requireFailure(t, err, vm.MachineDied, "lost while running the command")
+}
+
+func (s *suite) kept(t *testing.T) {
+	m := s.create(t, "kept")
+	cancel, _, ended := run(t, m, sh(`trap 'echo half > made; exit 3' TERM; echo ready; while :; do sleep 0.05; done`))
+	cancel(fmt.Errorf("%w, %w", errOver, vm.ErrKeep))
+	err := <-ended
+	require.ErrorIs(t, err, errOver)
+	require.ErrorIs(t, err, vm.ErrEnded)
+	files, _ := collect(t, m, nil)
+	require.Equal(t, map[string]string{"made": "-rw-rw-rw- half\n"}, files)
+}
+
+func (s *suite) keptStubborn(t *testing.T) {
+	m := s.create(t, "kept-stubborn")
+	pid := s.journal(t, "kept-stubborn").PID
+	cancel, _, ended := run(t, m, sh(`trap '' TERM; echo ready; while :; do sleep 1; done`))
+	cancel(vm.ErrKeep)
+	err := <-ended
+	require.ErrorIs(t, err, vm.ErrKeep)
+	require.NotErrorIs(t, err, vm.ErrEnded, "there is nothing to collect from")
+	requireGone(t, pid)
 }
 
 func (s *suite) stubborn(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 
 // Options say where and how commands run.
 type Options struct {
-	Workspace string // an empty directory
+	Workspace string // an empty directory, at the latest after Init
 	// Init applies the host's INIT; nil ignores it.
 	Init func(guest.Init) error
 	// OOMKills counts the processes killed so far because memory ran out; nil
@@ -33,7 +33,7 @@ type Options struct {
 type server struct {
 	conn    *guest.Conn
 	opts    Options
-	root    *os.Root
+	root    *os.Root // nil before INIT
 	base    *baseline
 	running *process
 	done    chan error // receives the end of the running command's goroutine
@@ -42,14 +42,9 @@ type server struct {
 // Serve speaks the protocol until BYE, which is success, or until the stream
 // fails. A command that still runs then is killed.
 func Serve(stream io.ReadWriteCloser, o Options) error {
-	root, err := os.OpenRoot(o.Workspace)
-	if err != nil {
-		return fmt.Errorf("open the workspace: %w", err)
-	}
-	defer root.Close()
-	s := &server{conn: guest.NewConn(stream), opts: o, root: root, base: newBaseline(root)}
+	s := &server{conn: guest.NewConn(stream), opts: o}
 	defer s.stop()
-	hello := guest.Hello{Proto: guest.Proto, Kernel: kernelRelease(), BootID: bootID()}
+	hello := guest.Hello{Proto: guest.Proto, Kernel: kernelRelease()}
 	if err := s.conn.WriteJSON(guest.KindHello, hello); err != nil {
 		return fmt.Errorf("greet the host: %w", err)
 	}
@@ -76,6 +71,9 @@ func (s *server) answer(kind guest.Kind, payload []byte) error {
 	if err := s.finish(); err != nil {
 		return err
 	}
+	if (kind == guest.KindInit) == (s.root != nil) {
+		return fmt.Errorf("%w: the host sent %s, but INIT comes first, and once", guest.ErrProtocol, kind)
+	}
 	switch kind {
 	case guest.KindInit:
 		return s.init(payload)
@@ -95,10 +93,26 @@ func (s *server) init(payload []byte) error {
 	if err := guest.Decode(guest.KindInit, payload, &in); err != nil {
 		return err
 	}
-	if s.opts.Init == nil {
-		return nil
+	if err := s.begin(in); err != nil {
+		return errors.Join(err, s.fail(vm.BootFailed, "%v", err))
 	}
-	return s.opts.Init(in)
+	// The kernel makes its boot id when it is first asked for, so it is not
+	// asked before it has random numbers of its own.
+	return s.conn.WriteJSON(guest.KindReady, guest.Ready{Nonce: in.Nonce, BootID: bootID()})
+}
+
+func (s *server) begin(in guest.Init) error {
+	if s.opts.Init != nil {
+		if err := s.opts.Init(in); err != nil {
+			return err
+		}
+	}
+	root, err := os.OpenRoot(s.opts.Workspace)
+	if err != nil {
+		return fmt.Errorf("open the workspace: %w", err)
+	}
+	s.root, s.base = root, newBaseline(root)
+	return nil
 }
 
 // put unpacks the stream that starts with first. It reads the stream to its end
@@ -198,8 +212,11 @@ func (s *server) finish() error {
 	return err
 }
 
-// stop ends a command that the host no longer listens to.
+// stop closes the workspace, and ends a command that the host no longer listens to.
 func (s *server) stop() {
+	if s.root != nil {
+		defer s.root.Close()
+	}
 	if s.running != nil {
 		s.running.signal(syscall.SIGKILL)
 		s.conn.Close()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,14 +23,23 @@ import (
 	"tidewait/internal/vm/guest/serve"
 )
 
-// serveIn starts an agent for a workspace and returns the host's end.
+// serveIn starts an agent for a workspace and returns the host's end, after INIT.
 func serveIn(t *testing.T, o serve.Options) *guest.Session {
+	t.Helper()
+	s := serveNew(t, o)
+	require.NoError(t, s.Init(t.Context(), "run-7", nil))
+	return s
+}
+
+// serveNew starts an agent and returns the host's end, before INIT.
+func serveNew(t *testing.T, o serve.Options) *guest.Session {
 	t.Helper()
 	ours, theirs := connection(t)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
 		_ = serve.Serve(theirs, o) // how it ends is not what is tested
+		theirs.Close()             // as the end of the agent does
 	}()
 	s, err := guest.Open(t.Context(), ours)
 	require.NoError(t, err)
@@ -80,19 +90,48 @@ func TestHello(t *testing.T) {
 	kernel, err := exec.Command("uname", "-r").Output()
 	require.NoError(t, err)
 	require.Equal(t, strings.TrimSpace(string(kernel)), s.Hello().Kernel)
-	require.Equal(t, 1, s.Hello().Proto)
-	require.NotEmpty(t, s.Hello().BootID)
+	require.Equal(t, 2, s.Hello().Proto)
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	require.NoError(t, err)
+	require.Equal(t, strings.TrimSpace(string(boot)), s.BootID())
 }
 
 func TestInit(t *testing.T) {
 	got := make(chan guest.Init, 1)
-	s := serveIn(t, serve.Options{Workspace: t.TempDir(), Init: func(in guest.Init) error { got <- in; return nil }})
+	workspace := filepath.Join(t.TempDir(), "later")
+	s := serveNew(t, serve.Options{Workspace: workspace, Init: func(in guest.Init) error { got <- in; return os.Mkdir(workspace, 0o755) }})
+	require.Empty(t, s.BootID(), "a guest must not be asked before it has random numbers of its own")
 	before := time.Now()
-	require.NoError(t, s.Init(t.Context(), "run-7"))
+	network := vm.Network{
+		Name: "author", MAC: "02:00:0a:54:57:01", MTU: 1500, Address: netip.MustParsePrefix("10.84.87.1/24"),
+		Hosts: []vm.HostName{{Address: netip.MustParseAddr("10.84.87.1"), Names: []string{"author"}}},
+	}
+	require.NoError(t, s.Init(t.Context(), "run-7", &network))
 	in := <-got
 	require.Equal(t, "run-7", in.RunID)
+	require.Equal(t, &network, in.Network)
 	require.Len(t, in.Entropy, 64)
 	require.WithinRange(t, in.WallTime, before.Add(-time.Second), time.Now())
+	_, err := s.Put(t.Context(), archive(t, nil, nil))
+	require.NoError(t, err)
+}
+
+func TestInitFails(t *testing.T) {
+	s := serveNew(t, serve.Options{Workspace: t.TempDir(), Init: func(guest.Init) error { return errors.New("the disk is not there") }})
+	requireFailure(t, s.Init(t.Context(), "run-7", nil), vm.BootFailed, "the disk is not there")
+
+	s = serveNew(t, serve.Options{Workspace: "/nowhere/at/all"})
+	requireFailure(t, s.Init(t.Context(), "run-7", nil), vm.BootFailed, "open the workspace")
+}
+
+// TestInitComesFirstAndOnce lets the host forget INIT, and say it twice.
+func TestInitComesFirstAndOnce(t *testing.T) {
+	s := serveNew(t, serve.Options{Workspace: t.TempDir()})
+	_, err := s.Get(t.Context(), nil, vm.Limits{Files: 1, Bytes: 1}, io.Discard)
+	requireFailure(t, err, vm.MachineDied, "lost while collecting results")
+
+	s = serveIn(t, serve.Options{Workspace: t.TempDir()})
+	requireFailure(t, s.Init(t.Context(), "run-8", nil), vm.MachineDied, "lost while greeting the guest agent")
 }
 
 // TestHostileInput puts streams in that must not be unpacked; the conversation
@@ -264,6 +303,7 @@ func TestHostGoes(t *testing.T) {
 	go func() { served <- serve.Serve(theirs, serve.Options{Workspace: t.TempDir()}) }()
 	s, err := guest.Open(t.Context(), ours)
 	require.NoError(t, err)
+	require.NoError(t, s.Init(t.Context(), "run-7", nil))
 	_, err = s.Exec(t.Context(), guest.Exec{Argv: []string{"sh", "-c", "echo ready; sleep 3600"}}, time.Second,
 		func(string, []byte) { s.Close() })
 	requireFailure(t, err, vm.MachineDied, "lost while running the command")
@@ -279,6 +319,8 @@ func FuzzHost(f *testing.F) {
 		if bytes.Contains(said, []byte{byte(guest.KindExec)}) {
 			return
 		}
+		begun := append([]byte{0, 0, 0, 3, byte(guest.KindInit), '{', '}'}, said...)
+		_ = serve.Serve(talk{bytes.NewReader(begun)}, serve.Options{Workspace: t.TempDir()})
 		_ = serve.Serve(talk{bytes.NewReader(said)}, serve.Options{Workspace: t.TempDir()})
 	})
 }

@@ -1,0 +1,90 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tidewait/internal/vm"
+)
+
+// BenchmarkRoundTrip sends a byte to another machine and back over TCP, and,
+// beside that, within one machine.
+func BenchmarkRoundTrip(b *testing.B) {
+	betweenMachines(b, func(b *testing.B, m Machine, host string) {
+		took := timed(b, m, "rtt", host, fmt.Sprint(b.N))
+		b.ReportMetric(float64(took.Nanoseconds())/float64(b.N), "ns/op")
+	})
+}
+
+// BenchmarkThroughput sends many bytes to another machine over TCP, and, beside
+// that, within one machine.
+func BenchmarkThroughput(b *testing.B) {
+	const chunk = 1 << 20
+	betweenMachines(b, func(b *testing.B, m Machine, host string) {
+		took := timed(b, m, "stream", host, fmt.Sprint(b.N*chunk))
+		b.SetBytes(chunk)
+		b.ReportMetric(float64(b.N)*chunk/1e6/took.Seconds(), "MB/s")
+		b.ReportMetric(float64(took.Nanoseconds())/float64(b.N), "ns/op")
+	})
+}
+
+// betweenMachines measures on every backend, from a machine that serves to
+// itself and from another one.
+func betweenMachines(b *testing.B, measure func(b *testing.B, m Machine, host string)) {
+	for _, l := range labs(b) {
+		b.Run(l.Name(), func(b *testing.B) {
+			g := create(b, l, "bench", agent("client", 0, ""), agent("server", 0, ""))
+			background(b, g.machine("server"), "./netprobe", "serve")
+			b.Run("segment", func(b *testing.B) { measure(b, g.machine("client"), "server") })
+			alone := create(b, l, "alone", agent("client", 0, ""))
+			b.Run("loopback", func(b *testing.B) { measure(b, alone.machine("client"), "") })
+		})
+	}
+}
+
+// timed runs netprobe and returns the time between its begin and its end by the
+// clock of the host, since that of a guest may run at another speed. Without a
+// host the machine serves itself.
+func timed(b *testing.B, m Machine, mode, host, count string) time.Duration {
+	b.Helper()
+	script := fmt.Sprintf("./netprobe %s %s %s", mode, host, count)
+	if host == "" {
+		script = fmt.Sprintf("./netprobe serve >/dev/null & ./netprobe %s 127.0.0.1 %s", mode, count)
+	}
+	at := map[string]time.Time{}
+	exit, err := m.VM.Run(context.Background(), vm.Command{Argv: []string{"sh", "-c", script}}, func(_ string, line []byte) {
+		at[string(line)] = time.Now()
+	})
+	require.NoError(b, err)
+	require.Equal(b, vm.Exit{}, exit)
+	return at["end"].Sub(at["begin"])
+}
+
+// BenchmarkStart creates a machine and destroys it, with a network device and
+// without one.
+func BenchmarkStart(b *testing.B) {
+	for _, l := range labs(b) {
+		for _, network := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/network=%t", l.Name(), network), func(b *testing.B) {
+				for i := range b.N {
+					id := fmt.Sprintf("start-%d", i)
+					if network {
+						g, err := Create(b.Context(), l, Options{RunID: id, Agents: []Agent{agent("a", 0, "")}})
+						require.NoError(b, err)
+						require.NoError(b, g.Destroy(b.Context()))
+						continue
+					}
+					spec := size
+					spec.RunID = id
+					_, err := l.Create(b.Context(), spec)
+					require.NoError(b, err)
+					require.NoError(b, l.Destroy(b.Context(), id))
+				}
+			})
+		}
+	}
+}
