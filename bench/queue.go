@@ -154,10 +154,19 @@ func (q *queueing) askAll(ctx context.Context, ids []int64, want int) error {
 }
 
 func (q *queueing) measure(ctx context.Context) ([]line, error) {
+	began, err := q.processorTimes()
+	if err != nil {
+		return nil, err
+	}
 	quiet, err := q.passes(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ended, err := q.processorTimes()
+	if err != nil {
+		return nil, err
+	}
+	each := func(i int) sample { return sample{milliseconds(ended[i]-began[i]) / float64(len(quiet))} }
 	freed, err := q.freedToHead(ctx)
 	if err != nil {
 		return nil, err
@@ -173,10 +182,23 @@ func (q *queueing) measure(ctx context.Context) ([]line, error) {
 	return append([]line{
 		{measure: "a pass in which nothing changed, p50", figure: sample{quiet.median()}, unit: " ms"},
 		{measure: "a pass in which nothing changed, p99", figure: sample{quiet.quantile(0.99)}, unit: " ms", aim: atMost(250)},
+		{measure: "its processor time in placer and store", figure: each(0), unit: " ms"},
+		{measure: "its processor time in Postgres", figure: each(1), unit: " ms"},
 		{measure: "freed capacity to the head's placement, p50", figure: sample{freed.median()}, unit: " ms", aim: atMost(50)},
 		{measure: "freed capacity to the head's placement, p99", figure: sample{freed.quantile(0.99)}, unit: " ms", aim: atMost(250)},
 		{measure: fmt.Sprintf("placed out of the queue, %d a pass", batchSize), figure: rate, unit: "/s"},
 	}, idle...), nil
+}
+
+// processorTimes are those of this process, without its children, and of
+// Postgres so far.
+func (q *queueing) processorTimes() ([2]time.Duration, error) {
+	own, err := ownProcessorTime(os.Getpid())
+	if err != nil {
+		return [2]time.Duration{}, err
+	}
+	postgres, err := processorTime(q.stack.Postgres.PID())
+	return [2]time.Duration{own, postgres}, err
 }
 
 // passes is how long passes take, one after the other, in milliseconds.
@@ -267,7 +289,7 @@ func (q *queueing) idle(ctx context.Context) ([]line, error) {
 	g.Go(func() error { return q.askAsTheyShould(asking, placer, &asks) })
 	oldest := 0.0
 	g.Go(func() error { return q.watchAge(asking, &oldest) })
-	used, err := observe(ctx, span, os.Getpid(), q.stack.Postgres.PID())
+	used, err := q.shares(ctx, span)
 	cancel()
 	if waited := g.Wait(); !errors.Is(waited, context.Canceled) {
 		err = errors.Join(err, waited)
@@ -277,10 +299,27 @@ func (q *queueing) idle(ctx context.Context) ([]line, error) {
 	}
 	return []line{
 		{measure: "nothing happens: retries a second", figure: sample{float64(asks) / span.Seconds()}, unit: "/s"},
-		{measure: "nothing happens: placer and store, of one processor", figure: sample{used[0].share}, unit: " %"},
-		{measure: "nothing happens: Postgres, of one processor", figure: sample{used[1].share}, unit: " %"},
+		{measure: "nothing happens: placer and store, of one processor", figure: sample{used[0]}, unit: " %"},
+		{measure: "nothing happens: Postgres, of one processor", figure: sample{used[1]}, unit: " %"},
 		{measure: "nothing happens: the oldest look", figure: sample{oldest}, unit: " s", aim: atMost(15)},
 	}, nil
+}
+
+// shares are the parts of one processor that this process and Postgres use for a
+// while, in percent.
+func (q *queueing) shares(ctx context.Context, span time.Duration) (used [2]float64, err error) {
+	began, err := q.processorTimes()
+	if err != nil {
+		return used, err
+	}
+	if err := watch(ctx, span); err != nil {
+		return used, err
+	}
+	ended, err := q.processorTimes()
+	for i := range used {
+		used[i] = 100 * (ended[i] - began[i]).Seconds() / span.Seconds()
+	}
+	return used, err
 }
 
 // askAsTheyShould retries as Temporal would: the head window every interval, and
