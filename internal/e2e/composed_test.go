@@ -82,8 +82,8 @@ func TestAComposedPhaseSucceedsWithItsDesignatedAgents(t *testing.T) {
 	require.Len(t, m.PhaseList[0].Runs, 1)
 	agents := agentsOf(m)
 	require.Len(t, agents, 5)
-	for i, name := range []string{"author", "critic-1", "critic-2", "server", "clerk"} {
-		require.Equal(t, fmt.Sprintf("r1-1-%d", i+1), agents[name].Machine)
+	for _, name := range []string{"author", "critic-1", "critic-2", "server", "clerk"} {
+		require.Equal(t, "r1-1/"+name, agents[name].Machine)
 		require.Equal(t, "ended", agents[name].Step)
 		require.NotEmpty(t, agents[name].Kernel)
 	}
@@ -98,9 +98,10 @@ func TestAComposedPhaseSucceedsWithItsDesignatedAgents(t *testing.T) {
 	require.Equal(t, "2\n", git("show", "tidewait/team/1:critic-2.txt"))
 	require.Equal(t, "2\n", git("rev-list", "--count", "tidewait/team/1"), "the workspace and one commit")
 
-	require.ElementsMatch(t, []string{
-		"work/author | author is done", "work/critic-1 | read README", "work/critic-2 | read README", "work/server | up",
-	}, strings.Split(strings.TrimSpace(p.must("mission", "logs", "team")), "\n"))
+	logs := p.must("mission", "logs", "team", "--phase", "work")
+	for _, line := range []string{"work/author | author is done\n", "work/critic-1 | read README\n", "work/critic-2 | read README\n", "work/server | up\n"} {
+		require.Equal(t, 1, strings.Count(logs, line), logs)
+	}
 	require.Equal(t, "work/critic-2 | read README\n", p.must("mission", "logs", "team", "--agent", "critic-2"))
 	p.nothingLeft()
 }
@@ -119,7 +120,7 @@ func TestAnAgentThatIsNotDesignatedMayFail(t *testing.T) {
 	helper := agentsOf(m)["helper"]
 	require.Equal(t, []any{"failed", false, 3}, []any{helper.Status, helper.Collected, *helper.ExitCode})
 	require.Equal(t, "README\nauthor.txt\n", p.committed("team")("ls-tree", "--name-only", "tidewait/team/1"))
-	require.Contains(t, p.must("mission", "show", "team"), "helper, machine r1-1-2: failed, not decisive; exit 3; nothing collected")
+	require.Contains(t, p.must("mission", "show", "team"), "helper, machine r1-1/helper: failed, not decisive; exit 3; nothing collected")
 	p.nothingLeft()
 }
 
@@ -143,7 +144,7 @@ func TestComposedPhasesFailTruthfully(t *testing.T) {
 			},
 		},
 		{
-			name: "start", code: "command_not_found", says: "phase work: agent helper: ", extra: "until: [author]",
+			name: "start", code: "command_not_found", says: "phase work: machine helper: ", extra: "until: [author]",
 			agents: []agentDoc{{name: "author", script: "sleep 600"}, {name: "helper", script: "true"}},
 		},
 	} {
