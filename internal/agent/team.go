@@ -34,6 +34,8 @@ type member struct {
 	execution
 	end    group.End
 	result workflows.AgentResult
+	alone  vm.VM     // whose command ended by itself, guarded by Agent.mu
+	kept   sync.Once // what it had made when the run was stopped
 }
 
 func (a *Agent) newTeam(in workflows.ExecuteRunInput, r *run, tell func(string)) *team {
@@ -102,7 +104,9 @@ func (t *team) steps(ctx context.Context) workflows.ExecuteRunResult {
 		return t.failed(turn, vm.InjectFailed, err)
 	}
 	t.step("run")
+	unwatch := context.AfterFunc(turn, func() { t.keepEnded(ctx) })
 	decided, err := t.machines.Run(turn, t.logs)
+	unwatch()
 	t.take(decided)
 	switch {
 	case turn.Err() != nil:
@@ -157,15 +161,22 @@ type noted struct {
 func (n noted) Run(ctx context.Context, c vm.Command, logs vm.LogSink) (vm.Exit, error) {
 	n.step("run", &n.result.Info)
 	exit, err := n.VM.Run(ctx, c, logs)
-	n.ended(exit, err, ctx.Err() != nil)
+	n.ended(n.VM, exit, err, ctx.Err() != nil)
+	var s *stopped
+	if errors.As(err, &s) && errors.Is(err, vm.ErrEnded) && s.keep {
+		n.keepFiles(ctx, s, n.VM) // others may take all of their grace
+	}
 	return exit, err
 }
 
 // ended records how the command of one machine ended.
-func (m *member) ended(exit vm.Exit, err error, stopped bool) {
+func (m *member) ended(machine vm.VM, exit vm.Exit, err error, stopped bool) {
 	a := m.agent
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err == nil {
+		m.alone = machine
+	}
 	m.report.Step, m.report.Ended, m.report.Stopped = "ended", true, err != nil && stopped
 	if err == nil || errors.Is(err, vm.ErrEnded) {
 		m.report.Signal, m.report.OutOfMemory = exit.Signal, exit.OOM
@@ -228,7 +239,14 @@ func (t *team) interrupted(ctx, turn context.Context) workflows.ExecuteRunResult
 	t.step("collect")
 	var all sync.WaitGroup
 	for _, m := range t.members {
-		all.Go(func() { m.keepFiles(ctx, s) })
+		all.Go(func() {
+			if m.end.Alive {
+				m.keepFiles(ctx, s, m.end.Machine.VM)
+			} else {
+				m.result.FailureCode = string(vm.CollectFailed)
+				m.result.Failure = fmt.Sprintf("the command did not end within its grace of %s", m.agent.KillGrace)
+			}
+		})
 	}
 	all.Wait()
 	res := t.result()
@@ -238,19 +256,33 @@ func (t *team) interrupted(ctx, turn context.Context) workflows.ExecuteRunResult
 	return failed(res, vm.MachineDied, t.kept(s))
 }
 
-// keepFiles collects what one machine of a stopped run has made, in what is left
-// of its grace.
-func (m *member) keepFiles(ctx context.Context, s *stopped) {
-	res := workflows.ExecuteRunResult{Info: m.result.Info}
-	err := fmt.Errorf("the command did not end within its grace of %s", m.agent.KillGrace)
-	if m.end.Alive {
-		err = m.keep(ctx, s, m.end.Machine.VM, &res)
-	}
-	if err != nil {
-		m.result.FailureCode, m.result.Failure = failureOf(vm.CollectFailed, err)
+// keepEnded collects, as soon as a run is stopped whose work is wanted, what those
+// machines have made whose commands had ended.
+func (t *team) keepEnded(ctx context.Context) {
+	var s *stopped
+	if !errors.As(context.Cause(ctx), &s) || !s.keep {
 		return
 	}
-	m.result.Results, m.result.Deleted = &res.Results, res.Deleted
+	t.agent.mu.Lock()
+	defer t.agent.mu.Unlock()
+	for _, m := range t.members {
+		if machine := m.alone; machine != nil {
+			go m.keepFiles(ctx, s, machine)
+		}
+	}
+}
+
+// keepFiles collects, once, what one machine of a stopped run has made, in what is
+// left of its grace.
+func (m *member) keepFiles(ctx context.Context, s *stopped, machine vm.VM) {
+	m.kept.Do(func() {
+		res := workflows.ExecuteRunResult{Info: m.result.Info}
+		if err := m.keep(ctx, s, machine, &res); err != nil {
+			m.result.FailureCode, m.result.Failure = failureOf(vm.CollectFailed, err)
+			return
+		}
+		m.result.Results, m.result.Deleted = &res.Results, res.Deleted
+	})
 }
 
 // kept says why a run was stopped, or, when somebody wanted what it had made, of

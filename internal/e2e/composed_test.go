@@ -233,3 +233,68 @@ func TestTheAgentsDeathLosesAllMachinesOfAPhase(t *testing.T) {
 	require.Equal(t, "README\none.txt\ntwo.txt\n", p.committed("team")("ls-tree", "--name-only", "tidewait/team/1"))
 	p.nothingLeft()
 }
+
+func TestAComposedPhaseInMicroVMs(t *testing.T) {
+	p := start(t)
+	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi", "TIDEWAIT_NODE_BOOT_TIMEOUT=1m")
+
+	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(team(t, "team", "microvm", "until: [author]",
+		agentDoc{name: "author", script: "until busybox wget -q -O from-server.txt http://server/name; do sleep 0.2; done; hostname > author.txt"},
+		agentDoc{name: "server", script: "mkdir www && hostname > www/name && exec busybox httpd -f -p 80 -h www", extra: "collect: [none]"},
+	)))
+	require.Zerof(t, code, "%s%s", out, errs)
+
+	m := p.show("team")
+	agents := agentsOf(m)
+	require.Equal(t, []any{"succeeded", true}, []any{agents["author"].Status, agents["author"].Collected})
+	require.Equal(t, "stopped", agents["server"].Status)
+	for name, a := range agents {
+		require.Contains(t, []string{"tcg", "kvm"}, a.Accel, name)
+	}
+	require.Contains(t, m.PhaseList[0].Runs[0].Isolation, "a private network with the machines of its run only")
+	git := p.committed("team")
+	require.Equal(t, "README\nauthor.txt\nfrom-server.txt\n", git("ls-tree", "--name-only", "tidewait/team/1"))
+	require.Equal(t, "server\n", git("show", "tidewait/team/1:from-server.txt"))
+	require.Equal(t, "author\n", git("show", "tidewait/team/1:author.txt"))
+	p.nothingLeft()
+}
+
+func TestWhatAllMachinesHaveMadeIsKept(t *testing.T) {
+	p := start(t)
+	p.node()
+	p.launch(team(t, "team", "process", "",
+		agentDoc{name: "one", script: "echo half > one.txt; echo ready; sleep 600"},
+		agentDoc{name: "two", script: "echo half > two.txt; echo ready; sleep 600"},
+		agentDoc{name: "deaf", script: "trap '' TERM; echo half > deaf.txt; echo ready; while :; do sleep 0.1; done"}))
+	p.running("team")
+	p.eventually("all have written", func() bool {
+		return strings.Count(p.must("mission", "logs", "team"), "| ready\n") == 3
+	}, func() any { return p.must("mission", "logs", "team") })
+
+	p.must("mission", "cancel", "team", "--keep", "--reason", "enough")
+	m := p.ended("team")
+
+	require.Equal(t, "cancelled", m.Status)
+	phase := m.PhaseList[0]
+	require.NotNil(t, phase.Partial, phase.Failure)
+	require.Contains(t, phase.Failure, "; nothing could be kept of deaf")
+	require.Equal(t, []bool{true, true, false}, []bool{agentsOf(m)["one"].Collected, agentsOf(m)["two"].Collected, agentsOf(m)["deaf"].Collected})
+	var results api.Results
+	require.NoError(t, json.Unmarshal([]byte(p.must("mission", "results", "team", "-o", "json")), &results))
+	require.Empty(t, results.Commits)
+	require.Len(t, results.Partial, 1)
+	require.Equal(t, 2, results.Partial[0].Files)
+	p.nothingLeft()
+}
+
+func TestTheMachinesOfAPhaseReachEachOtherByName(t *testing.T) {
+	p := start(t)
+	p.node()
+	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(team(t, "team", "process", "until: [author]",
+		agentDoc{name: "author", script: "until busybox wget -q -O from-server.txt http://server/name; do sleep 0.2; done"},
+		agentDoc{name: "server", script: "mkdir www && hostname > www/name && exec busybox httpd -f -p 80 -h www", extra: "collect: [none]"},
+	)))
+	require.Zerof(t, code, "%s%s", out, errs)
+	require.Equal(t, "server\n", p.committed("team")("show", "tidewait/team/1:from-server.txt"))
+	p.nothingLeft()
+}
