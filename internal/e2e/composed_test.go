@@ -3,7 +3,9 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -296,5 +298,27 @@ func TestTheMachinesOfAPhaseReachEachOtherByName(t *testing.T) {
 	)))
 	require.Zerof(t, code, "%s%s", out, errs)
 	require.Equal(t, "server\n", p.committed("team")("show", "tidewait/team/1:from-server.txt"))
+	p.nothingLeft()
+}
+
+func TestTheExampleOfAComposedPhase(t *testing.T) {
+	p := start(t)
+	p.node("TIDEWAIT_NODE_MEMORY=1Gi")
+	example, err := filepath.Abs("../../examples/missions/composed.yaml")
+	require.NoError(t, err)
+	text, err := os.ReadFile(example)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "composed.yaml")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	replaceInFile(t, path, "backend: microvm", "backend: process")
+	replaceInFile(t, path, "./sample-repo", filepath.Join(filepath.Dir(example), "sample-repo"))
+
+	out, errs, code := p.tidewait("mission", "launch", "--wait", path)
+	require.Zerof(t, code, "%s%s", out, errs)
+
+	git := p.committed("composed")
+	require.Equal(t, "out/critic-1.txt\nout/critic-2.txt\nout/extremes.csv\n", git("diff", "--name-only", "tidewait/composed/1~1", "tidewait/composed/1"))
+	require.Equal(t, "145\n", git("show", "tidewait/composed/1:out/critic-2.txt"))
+	require.Equal(t, "review/critic-1 | 2026-03 has 145 lines\n", p.must("mission", "logs", "composed", "--agent", "critic-1"))
 	p.nothingLeft()
 }
