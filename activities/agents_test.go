@@ -62,16 +62,12 @@ func TestWhatAComposedPhaseRuns(t *testing.T) {
 		Name: "review", Attempts: 2,
 		Agents: []workflows.AgentCommand{
 			{
-				Name: "author", Designated: true, Collect: []string{"out/**"}, Machine: vm.Spec{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 64},
-				Command: vm.Command{Argv: []string{"./author"}, Env: map[string]string{"TIDEWAIT_AGENT": "author", "TIDEWAIT_REPLICA": "1"}},
+				Name: "author", Replicas: 1, Designated: true, Command: vm.Command{Argv: []string{"./author"}}, Collect: []string{"out/**"},
+				Machine: vm.Spec{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 64},
 			},
 			{
-				Name: "critic-1", Machine: vm.Spec{CPUMilli: 500, MemoryMiB: 256, DiskMiB: 64},
-				Command: vm.Command{Argv: []string{"./critic"}, Env: map[string]string{"MODE": "fast", "TIDEWAIT_AGENT": "critic-1", "TIDEWAIT_REPLICA": "1"}},
-			},
-			{
-				Name: "critic-2", Machine: vm.Spec{CPUMilli: 500, MemoryMiB: 256, DiskMiB: 64},
-				Command: vm.Command{Argv: []string{"./critic"}, Env: map[string]string{"MODE": "fast", "TIDEWAIT_AGENT": "critic-2", "TIDEWAIT_REPLICA": "2"}},
+				Name: "critic", Replicas: 2, Command: vm.Command{Argv: []string{"./critic"}, Env: map[string]string{"MODE": "fast"}},
+				Machine: vm.Spec{CPUMilli: 500, MemoryMiB: 256, DiskMiB: 64},
 			},
 		},
 	}, command(phase))

@@ -150,9 +150,10 @@ func command(p mission.Phase) workflows.PhaseCommand {
 		c.Command, c.Collect, c.Machine = vm.Command{Argv: p.Run, Env: p.Env}, p.Collect, machine(p.Resources)
 		return c
 	}
-	for _, m := range p.Machines() {
+	for _, a := range p.Agents {
 		c.Agents = append(c.Agents, workflows.AgentCommand{
-			Name: m.Name, Designated: m.Designated, Command: vm.Command{Argv: m.Run, Env: m.Env}, Collect: m.Collect, Machine: machine(m.Resources),
+			Name: a.Name, Replicas: a.Replicas, Designated: p.Designates(a), Command: vm.Command{Argv: a.Run, Env: a.Env}, Collect: a.Collect,
+			Machine: machine(a.Resources),
 		})
 	}
 	return c

@@ -8,24 +8,22 @@ import (
 	"tidewait/internal/vm"
 )
 
-// agentsOf returns the machines of a composed phase with the ids they have in a
-// run.
-func (c PhaseCommand) agentsOf(run string) []AgentCommand {
-	var agents []AgentCommand
-	for i, a := range c.Agents {
-		a.Machine.RunID = ledger.MachineID(run, i+1)
-		agents = append(agents, a)
+// machines is how many machines a phase has.
+func (c PhaseCommand) machines() int {
+	n := 0
+	for _, a := range c.Agents {
+		n += a.Replicas
 	}
-	return agents
+	return max(n, 1)
 }
 
 // total is what all machines of a phase get.
 func (c PhaseCommand) total() vm.Spec {
 	sum := c.Machine
 	for _, a := range c.Agents {
-		sum.CPUMilli += a.Machine.CPUMilli
-		sum.MemoryMiB += a.Machine.MemoryMiB
-		sum.DiskMiB += a.Machine.DiskMiB
+		sum.CPUMilli += a.Machine.CPUMilli * int64(a.Replicas)
+		sum.MemoryMiB += a.Machine.MemoryMiB * int64(a.Replicas)
+		sum.DiskMiB += a.Machine.DiskMiB * int64(a.Replicas)
 	}
 	return sum
 }
@@ -38,6 +36,9 @@ func (c PhaseCommand) commands() string {
 	text := ""
 	for _, a := range c.Agents {
 		text += fmt.Sprintf("- **%s:** `%s`", a.Name, clip(strings.Join(a.Command.Argv, " ")))
+		if a.Replicas > 1 {
+			text += fmt.Sprintf(", in %d machines", a.Replicas)
+		}
 		if !a.Designated {
 			text += ", until the others are done"
 		}
@@ -51,7 +52,7 @@ func (c PhaseCommand) running() string {
 	if len(c.Agents) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %d machines\n\n", len(c.Agents)) + c.commands()
+	return fmt.Sprintf(", %d machines\n\n", c.machines()) + c.commands()
 }
 
 // agentsVerdict returns why a composed phase failed; no code: it did not.
@@ -59,11 +60,11 @@ func agentsVerdict(c PhaseCommand, res ExecuteRunResult) (code, sentence string)
 	if res.Failed == "" {
 		return "", ""
 	}
-	for _, a := range c.Agents {
-		for _, r := range res.Agents {
-			if a.Name == res.Failed && r.Name == a.Name && r.Exit != nil {
+	for _, r := range res.Agents {
+		for _, a := range c.Agents {
+			if r.Name == res.Failed && r.Agent == a.Name && r.Exit != nil {
 				code, sentence = exitVerdict(a.Command, a.Machine, *r.Exit)
-				return code, "agent " + a.Name + ": " + sentence
+				return code, "agent " + r.Name + ": " + sentence
 			}
 		}
 	}

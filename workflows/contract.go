@@ -62,13 +62,14 @@ type PhaseCommand struct {
 	Hold     *ledger.Hold   `json:"hold,omitempty"`
 }
 
-// AgentCommand is what one machine of a composed phase runs.
+// AgentCommand is what one or more machines of a composed phase run.
 type AgentCommand struct {
 	Name       string     `json:"name"`
-	Designated bool       `json:"designated,omitempty"` // the phase succeeds only when its command does
+	Replicas   int        `json:"replicas"`             // machines, from 1
+	Designated bool       `json:"designated,omitempty"` // the phase succeeds only when its commands do
 	Command    vm.Command `json:"command"`
 	Collect    []string   `json:"collect,omitempty"`
-	Machine    vm.Spec    `json:"machine"` // without its run id, but for a node's agent
+	Machine    vm.Spec    `json:"machine"` // of each, without its run id
 }
 
 // Object is a blob in the object store.
@@ -203,7 +204,7 @@ type ExecuteRunInput struct {
 	Input   Object        `json:"input"` // the same for all machines
 	Turn    time.Duration `json:"turn"`  // nanoseconds
 	Node    string        `json:"node"`
-	// Agents are the machines of a composed phase, each with its own run id.
+	// Agents are what the machines of a composed phase run.
 	Agents []AgentCommand `json:"agents,omitempty"`
 }
 
@@ -231,14 +232,15 @@ type ExecuteRunResult struct {
 	// Partial says that the run was stopped, and the results are what it had made.
 	Partial bool `json:"partial,omitempty"`
 	// Agents are the machines of a composed phase, each with its own end and
-	// results. Failed is the one whose end failed the run.
+	// results. Failed is the name of the one whose end failed the run.
 	Agents []AgentResult `json:"agents,omitempty"`
 	Failed string        `json:"failed,omitempty"`
 }
 
 // AgentResult is how one machine of a composed phase ended.
 type AgentResult struct {
-	Name    string   `json:"name"`
+	Name    string   `json:"name"`  // of the machine
+	Agent   string   `json:"agent"` // the same unless that has replicas
 	Info    vm.Info  `json:"info,omitzero"`
 	Exit    *vm.Exit `json:"exit,omitempty"`    // of its command, when it ran to an end
 	Stopped bool     `json:"stopped,omitempty"` // it was ended with the phase, not by itself

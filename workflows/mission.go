@@ -309,7 +309,7 @@ func phaseFailure(name string, err error) *missionEnd {
 
 func phaseSummary(mission string, ordinal int, c PhaseCommand) string {
 	machines, sum := "", c.total()
-	if n := len(c.Agents); n > 0 {
+	if n := c.machines(); n > 1 {
 		machines = fmt.Sprintf("%d machines · ", n)
 	}
 	return clip(fmt.Sprintf("%s · phase %d %s · %s%s CPU / %d MiB", mission, ordinal, c.Name, machines, cpus(sum.CPUMilli), sum.MemoryMiB))

@@ -60,7 +60,7 @@ type work interface {
 
 func (a *Agent) work(in workflows.ExecuteRunInput, r *run, step func(string)) work {
 	if len(in.Agents) > 0 {
-		return a.newGroup(in, r, step)
+		return a.newTeam(in, r, step)
 	}
 	return &execution{agent: a, in: in, run: r, tell: step}
 }
@@ -266,19 +266,24 @@ func (e *execution) destroy() {
 	if e.backend == nil {
 		return
 	}
+	e.agent.destroy(e.in.Machine.RunID, func(ctx context.Context) error { return e.backend.Destroy(ctx, e.in.Machine.RunID) })
+}
+
+// destroy tries to end what a run has until that works, or too much time is over.
+func (a *Agent) destroy(run string, end func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
 	defer cancel()
 	pause := time.NewTicker(destroyPause)
 	defer pause.Stop()
 	for {
-		err := e.backend.Destroy(ctx, e.in.Machine.RunID)
+		err := end(ctx)
 		if err == nil {
 			return
 		}
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
-			e.agent.Log.Error("a machine was not destroyed; the agent destroys it when it starts again", "run", e.in.Machine.RunID, "error", err)
+			a.Log.Error("a machine was not destroyed; the agent destroys it when it starts again", "run", run, "error", err)
 			return
 		}
 	}

@@ -3,7 +3,9 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -82,8 +84,8 @@ func TestAComposedPhaseSucceedsWithItsDesignatedAgents(t *testing.T) {
 	require.Len(t, m.PhaseList[0].Runs, 1)
 	agents := agentsOf(m)
 	require.Len(t, agents, 5)
-	for i, name := range []string{"author", "critic-1", "critic-2", "server", "clerk"} {
-		require.Equal(t, fmt.Sprintf("r1-1-%d", i+1), agents[name].Machine)
+	for _, name := range []string{"author", "critic-1", "critic-2", "server", "clerk"} {
+		require.Equal(t, "r1-1/"+name, agents[name].Machine)
 		require.Equal(t, "ended", agents[name].Step)
 		require.NotEmpty(t, agents[name].Kernel)
 	}
@@ -98,9 +100,10 @@ func TestAComposedPhaseSucceedsWithItsDesignatedAgents(t *testing.T) {
 	require.Equal(t, "2\n", git("show", "tidewait/team/1:critic-2.txt"))
 	require.Equal(t, "2\n", git("rev-list", "--count", "tidewait/team/1"), "the workspace and one commit")
 
-	require.ElementsMatch(t, []string{
-		"work/author | author is done", "work/critic-1 | read README", "work/critic-2 | read README", "work/server | up",
-	}, strings.Split(strings.TrimSpace(p.must("mission", "logs", "team")), "\n"))
+	logs := p.must("mission", "logs", "team", "--phase", "work")
+	for _, line := range []string{"work/author | author is done\n", "work/critic-1 | read README\n", "work/critic-2 | read README\n", "work/server | up\n"} {
+		require.Equal(t, 1, strings.Count(logs, line), logs)
+	}
 	require.Equal(t, "work/critic-2 | read README\n", p.must("mission", "logs", "team", "--agent", "critic-2"))
 	p.nothingLeft()
 }
@@ -119,7 +122,7 @@ func TestAnAgentThatIsNotDesignatedMayFail(t *testing.T) {
 	helper := agentsOf(m)["helper"]
 	require.Equal(t, []any{"failed", false, 3}, []any{helper.Status, helper.Collected, *helper.ExitCode})
 	require.Equal(t, "README\nauthor.txt\n", p.committed("team")("ls-tree", "--name-only", "tidewait/team/1"))
-	require.Contains(t, p.must("mission", "show", "team"), "helper, machine r1-1-2: failed, not decisive; exit 3; nothing collected")
+	require.Contains(t, p.must("mission", "show", "team"), "helper, machine r1-1/helper: failed, not decisive; exit 3; nothing collected")
 	p.nothingLeft()
 }
 
@@ -143,7 +146,7 @@ func TestComposedPhasesFailTruthfully(t *testing.T) {
 			},
 		},
 		{
-			name: "start", code: "command_not_found", says: "phase work: agent helper: ", extra: "until: [author]",
+			name: "start", code: "command_not_found", says: "phase work: machine helper: ", extra: "until: [author]",
 			agents: []agentDoc{{name: "author", script: "sleep 600"}, {name: "helper", script: "true"}},
 		},
 	} {
@@ -230,5 +233,92 @@ func TestTheAgentsDeathLosesAllMachinesOfAPhase(t *testing.T) {
 	require.Equal(t, "lost", runs[0].Status)
 	require.Equal(t, []string{"lost", "lost"}, []string{runs[0].Agents[0].Status, runs[0].Agents[1].Status})
 	require.Equal(t, "README\none.txt\ntwo.txt\n", p.committed("team")("ls-tree", "--name-only", "tidewait/team/1"))
+	p.nothingLeft()
+}
+
+func TestAComposedPhaseInMicroVMs(t *testing.T) {
+	p := start(t)
+	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi", "TIDEWAIT_NODE_BOOT_TIMEOUT=1m")
+
+	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(team(t, "team", "microvm", "until: [author]",
+		agentDoc{name: "author", script: "until busybox wget -q -O from-server.txt http://server/name; do sleep 0.2; done; hostname > author.txt"},
+		agentDoc{name: "server", script: "mkdir www && hostname > www/name && exec busybox httpd -f -p 80 -h www", extra: "collect: [none]"},
+	)))
+	require.Zerof(t, code, "%s%s", out, errs)
+
+	m := p.show("team")
+	agents := agentsOf(m)
+	require.Equal(t, []any{"succeeded", true}, []any{agents["author"].Status, agents["author"].Collected})
+	require.Equal(t, "stopped", agents["server"].Status)
+	for name, a := range agents {
+		require.Contains(t, []string{"tcg", "kvm"}, a.Accel, name)
+	}
+	require.Contains(t, m.PhaseList[0].Runs[0].Isolation, "a private network with the machines of its run only")
+	git := p.committed("team")
+	require.Equal(t, "README\nauthor.txt\nfrom-server.txt\n", git("ls-tree", "--name-only", "tidewait/team/1"))
+	require.Equal(t, "server\n", git("show", "tidewait/team/1:from-server.txt"))
+	require.Equal(t, "author\n", git("show", "tidewait/team/1:author.txt"))
+	p.nothingLeft()
+}
+
+func TestWhatAllMachinesHaveMadeIsKept(t *testing.T) {
+	p := start(t)
+	p.node()
+	p.launch(team(t, "team", "process", "",
+		agentDoc{name: "one", script: "echo half > one.txt; echo ready; sleep 600"},
+		agentDoc{name: "two", script: "echo half > two.txt; echo ready; sleep 600"},
+		agentDoc{name: "deaf", script: "trap '' TERM; echo half > deaf.txt; echo ready; while :; do sleep 0.1; done"}))
+	p.running("team")
+	p.eventually("all have written", func() bool {
+		return strings.Count(p.must("mission", "logs", "team"), "| ready\n") == 3
+	}, func() any { return p.must("mission", "logs", "team") })
+
+	p.must("mission", "cancel", "team", "--keep", "--reason", "enough")
+	m := p.ended("team")
+
+	require.Equal(t, "cancelled", m.Status)
+	phase := m.PhaseList[0]
+	require.NotNil(t, phase.Partial, phase.Failure)
+	require.Contains(t, phase.Failure, "; nothing could be kept of deaf")
+	require.Equal(t, []bool{true, true, false}, []bool{agentsOf(m)["one"].Collected, agentsOf(m)["two"].Collected, agentsOf(m)["deaf"].Collected})
+	var results api.Results
+	require.NoError(t, json.Unmarshal([]byte(p.must("mission", "results", "team", "-o", "json")), &results))
+	require.Empty(t, results.Commits)
+	require.Len(t, results.Partial, 1)
+	require.Equal(t, 2, results.Partial[0].Files)
+	p.nothingLeft()
+}
+
+func TestTheMachinesOfAPhaseReachEachOtherByName(t *testing.T) {
+	p := start(t)
+	p.node()
+	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(team(t, "team", "process", "until: [author]",
+		agentDoc{name: "author", script: "until busybox wget -q -O from-server.txt http://server/name; do sleep 0.2; done"},
+		agentDoc{name: "server", script: "mkdir www && hostname > www/name && exec busybox httpd -f -p 80 -h www", extra: "collect: [none]"},
+	)))
+	require.Zerof(t, code, "%s%s", out, errs)
+	require.Equal(t, "server\n", p.committed("team")("show", "tidewait/team/1:from-server.txt"))
+	p.nothingLeft()
+}
+
+func TestTheExampleOfAComposedPhase(t *testing.T) {
+	p := start(t)
+	p.node("TIDEWAIT_NODE_MEMORY=1Gi")
+	example, err := filepath.Abs("../../examples/missions/composed.yaml")
+	require.NoError(t, err)
+	text, err := os.ReadFile(example)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "composed.yaml")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	replaceInFile(t, path, "backend: microvm", "backend: process")
+	replaceInFile(t, path, "./sample-repo", filepath.Join(filepath.Dir(example), "sample-repo"))
+
+	out, errs, code := p.tidewait("mission", "launch", "--wait", path)
+	require.Zerof(t, code, "%s%s", out, errs)
+
+	git := p.committed("composed")
+	require.Equal(t, "out/critic-1.txt\nout/critic-2.txt\nout/extremes.csv\n", git("diff", "--name-only", "tidewait/composed/1~1", "tidewait/composed/1"))
+	require.Equal(t, "145\n", git("show", "tidewait/composed/1:out/critic-2.txt"))
+	require.Equal(t, "review/critic-1 | 2026-03 has 145 lines\n", p.must("mission", "logs", "composed", "--agent", "critic-1"))
 	p.nothingLeft()
 }

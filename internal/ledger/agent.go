@@ -1,19 +1,12 @@
 package ledger
 
-import (
-	"strconv"
-
-	"tidewait/internal/vm"
-)
+import "tidewait/internal/vm"
 
 // Agent is one machine of a composed phase.
 type Agent struct {
 	Name       string `json:"name"`
 	Designated bool   `json:"designated,omitempty"` // the phase succeeds only when its command does
 }
-
-// MachineID returns the id of the n-th machine of a composed run, n from 1.
-func MachineID(run string, n int) string { return run + "-" + strconv.Itoa(n) }
 
 // How an agent of a composed phase ended.
 const (

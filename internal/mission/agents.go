@@ -21,21 +21,11 @@ type Agent struct {
 	Collect   []string          `json:"collect,omitempty"` // as of a phase
 }
 
-// Variables that every machine of a composed phase has, unless its document says
-// otherwise.
-const (
-	EnvAgent   = "TIDEWAIT_AGENT"   // the machine's name
-	EnvReplica = "TIDEWAIT_REPLICA" // its number among the replicas of its agent, from 1
-)
-
-// Machine is one machine of a phase and what it runs.
+// Machine is one machine of a phase.
 type Machine struct {
 	Name       string // the agent's, with a number when it has replicas; empty: the phase is solo
 	Designated bool   // the phase succeeds only when its command does
 	Resources  Resources
-	Run        []string
-	Env        map[string]string
-	Collect    []string
 }
 
 // Composed reports whether the phase consists of agents.
@@ -45,21 +35,19 @@ func (p Phase) Composed() bool { return len(p.Agents) > 0 }
 // by their number. A solo phase has one.
 func (p Phase) Machines() []Machine {
 	if !p.Composed() {
-		return []Machine{{Designated: true, Resources: p.Resources, Run: p.Run, Env: p.Env, Collect: p.Collect}}
+		return []Machine{{Designated: true, Resources: p.Resources}}
 	}
 	var machines []Machine
 	for _, a := range p.Agents {
 		for replica := 1; replica <= a.Replicas; replica++ {
-			name := a.machine(replica)
-			env := map[string]string{EnvAgent: name, EnvReplica: strconv.Itoa(replica)}
-			maps.Copy(env, a.Env)
-			machines = append(machines, Machine{
-				Name: name, Designated: slices.Contains(p.Until, a.Name), Resources: a.Resources, Run: a.Run, Env: env, Collect: a.Collect,
-			})
+			machines = append(machines, Machine{Name: a.machine(replica), Designated: p.Designates(a), Resources: a.Resources})
 		}
 	}
 	return machines
 }
+
+// Designates reports whether the phase succeeds only when the agent does.
+func (p Phase) Designates(a Agent) bool { return slices.Contains(p.Until, a.Name) }
 
 // Total returns the sum of what the machines of a phase get.
 func (p Phase) Total() Resources {

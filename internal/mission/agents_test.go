@@ -27,18 +27,9 @@ func TestMachinesOfAPhase(t *testing.T) {
 
 	require.True(t, phase.Composed())
 	require.Equal(t, []mission.Machine{
-		{
-			Name: "author", Designated: true, Resources: mission.Resources{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 1024},
-			Run: []string{"./author"}, Env: map[string]string{"A": "b", "TIDEWAIT_AGENT": "author", "TIDEWAIT_REPLICA": "1"},
-		},
-		{
-			Name: "critic-1", Resources: mission.Resources{CPUMilli: 500, MemoryMiB: 512, DiskMiB: 1024},
-			Run: []string{"./critic"}, Env: map[string]string{"TIDEWAIT_AGENT": "critic-1", "TIDEWAIT_REPLICA": "1"},
-		},
-		{
-			Name: "critic-2", Resources: mission.Resources{CPUMilli: 500, MemoryMiB: 512, DiskMiB: 1024},
-			Run: []string{"./critic"}, Env: map[string]string{"TIDEWAIT_AGENT": "critic-2", "TIDEWAIT_REPLICA": "2"},
-		},
+		{Name: "author", Designated: true, Resources: mission.Resources{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 1024}},
+		{Name: "critic-1", Resources: mission.Resources{CPUMilli: 500, MemoryMiB: 512, DiskMiB: 1024}},
+		{Name: "critic-2", Resources: mission.Resources{CPUMilli: 500, MemoryMiB: 512, DiskMiB: 1024}},
 	}, phase.Machines())
 	require.Equal(t, mission.Resources{CPUMilli: 2000, MemoryMiB: 1536, DiskMiB: 3072}, phase.Total())
 }
@@ -51,7 +42,7 @@ func TestASoloPhaseIsOneMachine(t *testing.T) {
 
 	require.False(t, phase.Composed())
 	require.Equal(t, []mission.Machine{{
-		Designated: true, Resources: mission.Resources{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 1024}, Run: []string{"echo", "hello"},
+		Designated: true, Resources: mission.Resources{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 1024},
 	}}, phase.Machines())
 	require.Equal(t, phase.Resources, phase.Total())
 }

@@ -17,10 +17,11 @@ func agentsColumn(agents []ledger.Agent) []ledger.Agent {
 	return agents
 }
 
-// startAgentsSQL gives runs of composed phases their machines.
+// startAgentsSQL gives runs of composed phases their machines. Their ids are those
+// of group.MachineID.
 const startAgentsSQL = `
 INSERT INTO run_agents (run_id, ordinal, name, machine, designated)
-SELECT t.id, a.ordinal, a.agent ->> 'name', t.id || '-' || a.ordinal, COALESCE((a.agent ->> 'designated')::boolean, false)
+SELECT t.id, a.ordinal, a.agent ->> 'name', t.id || '/' || (a.agent ->> 'name'), COALESCE((a.agent ->> 'designated')::boolean, false)
 FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id, jsonb_array_elements(p.agents) WITH ORDINALITY AS a (agent, ordinal)
 WHERE t.id = ANY($1)`
 

@@ -58,9 +58,9 @@ func TestAComposedPhaseIsOneRunOfSeveralMachines(t *testing.T) {
 	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM nodes WHERE memory_reserved = 930 AND slots_reserved = 3 AND starting = 3"))
 	run := shownRun(t, s)
 	require.Equal(t, []api.RunAgent{
-		{Name: "author", Machine: "r1-1-1", Designated: true, Status: "starting", Step: "create"},
-		{Name: "critic-1", Machine: "r1-1-2", Status: "starting", Step: "create"},
-		{Name: "critic-2", Machine: "r1-1-3", Status: "starting", Step: "create"},
+		{Name: "author", Machine: "r1-1/author", Designated: true, Status: "starting", Step: "create"},
+		{Name: "critic-1", Machine: "r1-1/critic-1", Status: "starting", Step: "create"},
+		{Name: "critic-2", Machine: "r1-1/critic-2", Status: "starting", Step: "create"},
 	}, run.Agents)
 }
 
@@ -117,9 +117,9 @@ func TestMachinesGiveTheirStartSlotsBackOneByOne(t *testing.T) {
 		{Name: "critic-2", Step: "ended", Started: true, Ended: true, Stopped: true, Signal: "SIGTERM"},
 	}})
 	require.Equal(t, []api.RunAgent{
-		{Name: "author", Machine: "r1-1-1", Designated: true, Status: "running", Step: "run", Accel: "tcg", Kernel: "6.1"},
-		{Name: "critic-1", Machine: "r1-1-2", Status: "failed", Step: "ended", ExitCode: &code},
-		{Name: "critic-2", Machine: "r1-1-3", Status: "stopped", Step: "ended", Signal: "SIGTERM"},
+		{Name: "author", Machine: "r1-1/author", Designated: true, Status: "running", Step: "run", Accel: "tcg", Kernel: "6.1"},
+		{Name: "critic-1", Machine: "r1-1/critic-1", Status: "failed", Step: "ended", ExitCode: &code},
+		{Name: "critic-2", Machine: "r1-1/critic-2", Status: "stopped", Step: "ended", Signal: "SIGTERM"},
 	}, shownRun(t, s).Agents)
 	require.Equal(t, 0, starting())
 }
@@ -168,7 +168,7 @@ func TestHowMachinesOfARunEnd(t *testing.T) {
 			require.NoError(t, err)
 			register(t, s, h) // what an agent says late changes nothing
 
-			for i, who := range []api.RunAgent{{Name: "author", Machine: "r1-1-1", Designated: true}, {Name: "critic-1", Machine: "r1-1-2"}, {Name: "critic-2", Machine: "r1-1-3"}} {
+			for i, who := range []api.RunAgent{{Name: "author", Machine: "r1-1/author", Designated: true}, {Name: "critic-1", Machine: "r1-1/critic-1"}, {Name: "critic-2", Machine: "r1-1/critic-2"}} {
 				c.want[i].Name, c.want[i].Machine, c.want[i].Designated, c.want[i].Step = who.Name, who.Machine, who.Designated, "ended"
 			}
 			require.Equal(t, c.want, shownRun(t, s).Agents)
@@ -190,7 +190,7 @@ func TestALostRunOfSeveralMachinesIsPlacedAsOneAgain(t *testing.T) {
 	require.Equal(t, "r1-2", lookVM(t, s, l.Phases[0].ID, 2).Placed.RunID)
 
 	run := shownRun(t, s)
-	require.Equal(t, []string{"r1-2-1", "r1-2-2", "r1-2-3"}, []string{run.Agents[0].Machine, run.Agents[1].Machine, run.Agents[2].Machine})
+	require.Equal(t, []string{"r1-2/author", "r1-2/critic-1", "r1-2/critic-2"}, []string{run.Agents[0].Machine, run.Agents[1].Machine, run.Agents[2].Machine})
 	require.Equal(t, 3, count(t, db, "SELECT count(*) FROM run_agents WHERE run_id = 'r1-1' AND status = 'lost'"))
 }
 

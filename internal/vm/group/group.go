@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -24,6 +26,19 @@ type Agent struct {
 	// Designated agents decide: the group ends when all of them have, or when
 	// one fails. When no agent is designated, all are.
 	Designated bool
+}
+
+// Variables that a command has beside its own, unless it sets them itself.
+const (
+	EnvAgent   = "TIDEWAIT_AGENT"   // the host name of its machine
+	EnvReplica = "TIDEWAIT_REPLICA" // the machine's number among those of its agent, from 1
+)
+
+// command is what the agent runs on one of its machines.
+func (a Agent) command(h segment.Host) vm.Command {
+	env := map[string]string{EnvAgent: h.Name, EnvReplica: strconv.Itoa(max(h.Replica, 1))}
+	maps.Copy(env, a.Command.Env)
+	return vm.Command{Argv: a.Command.Argv, Env: env}
 }
 
 // Options say what a group is made of.
@@ -48,6 +63,14 @@ type Group struct {
 	backend  vm.Backend
 	segment  *segment.Segment
 	machines []Machine
+}
+
+// Plan returns the machines that a group of agents has, before there is any: in
+// the order of the agents, and of their replicas.
+func Plan(runID string, agents []Agent) ([]Machine, error) {
+	g := &Group{runID: runID}
+	_, err := g.plan(agents)
+	return g.machines, err
 }
 
 // MachineID is the run id of the machine with the given host name in a group.
@@ -110,7 +133,7 @@ func (g *Group) plan(agents []Agent) ([]vm.Spec, error) {
 	var specs []vm.Spec
 	for _, h := range hosts {
 		a, id := byName[h.Agent], MachineID(g.runID, h.Name)
-		g.machines = append(g.machines, Machine{Host: h, RunID: id, Command: a.Command, Designated: a.Designated || !some})
+		g.machines = append(g.machines, Machine{Host: h, RunID: id, Command: a.command(h), Designated: a.Designated || !some})
 		spec := a.Machine
 		spec.RunID = id
 		specs = append(specs, spec)
@@ -132,8 +155,8 @@ func (g *Group) Traffic() map[string]segment.Traffic {
 }
 
 // Each does a step with all machines at the same time, such as putting files
-// in. When one fails the context of the others ends; the error names the
-// machine that failed first, and is a [vm.Failure] if its own was.
+// in. When one fails the context of the others ends; the error is an [Error] of
+// the machine that failed first.
 func (g *Group) Each(ctx context.Context, do func(context.Context, Machine) error) error {
 	return g.each(ctx, func(ctx context.Context, i int) error { return do(ctx, g.machines[i]) })
 }
@@ -156,23 +179,43 @@ func (g *Group) each(ctx context.Context, do func(context.Context, int) error) e
 	return context.Cause(stepCtx)
 }
 
-// naming says whose an error is, and keeps its code.
-func naming(m Machine, err error) error {
-	if f := new(vm.Failure); errors.As(err, &f) {
-		return &vm.Failure{Code: f.Code, Message: fmt.Sprintf("machine %s: %s", m.Name, f.Message)}
-	}
-	return fmt.Errorf("machine %s: %w", m.Name, err)
+// Error is what went wrong with one machine of a group. Its message names the
+// machine, also as a [vm.Failure] if the cause is one.
+type Error struct {
+	Machine Machine
+	Cause   error
 }
+
+func (e *Error) Error() string { return "machine " + e.Machine.Name + ": " + e.Cause.Error() }
+
+// Unwrap returns the cause, under the name of the machine.
+func (e *Error) Unwrap() error {
+	if f := new(vm.Failure); errors.As(e.Cause, &f) {
+		return &vm.Failure{Code: f.Code, Message: fmt.Sprintf("machine %s: %s", e.Machine.Name, f.Message)}
+	}
+	return e.Cause
+}
+
+func naming(m Machine, err error) error { return &Error{m, err} }
 
 // End is how the command of a machine ended.
 type End struct {
 	Machine Machine
-	Exit    vm.Exit
+	Exit    vm.Exit // meaningless unless Ended
+	// Ended says that the command ended, by itself or within its grace.
+	Ended bool
 	// Stopped says that the command was ended because the group did, and not by
-	// itself. Its machine is gone, Exit is what is known of it, and there are no
-	// results to collect.
+	// itself.
 	Stopped bool
+	// Alive says that the machine is there, and its files can be collected.
+	Alive bool
+	// Err is why the machine was lost, or the command could not start.
+	Err error
 }
+
+// Succeeded reports whether the command ended with 0, whatever made it end, and
+// its files can be collected.
+func (e End) Succeeded() bool { return e.Alive && e.Ended && e.Exit == vm.Exit{} }
 
 // Result is how a group ended.
 type Result struct {
@@ -185,10 +228,13 @@ type Result struct {
 // Run runs the commands of all machines at the same time, and returns when all
 // have ended. When the designated ones have succeeded, or the first has failed,
 // the rest are stopped: TERM, a grace period, then the machine is killed. So
-// they are when ctx ends, which is the error then.
+// they are when ctx ends, whose cause is the error then. A machine whose command
+// ended within its grace stays when the others had succeeded, and when the cause
+// matches [vm.ErrKeep].
 //
 // Any machine that is lost, or whose command cannot start, ends the group with
-// an error that names it; so does the end of the network between them.
+// an [Error] that names it; so does the end of the network between them. The
+// result says how each command ended also when there is an error.
 func (g *Group) Run(ctx context.Context, logs func(Machine) vm.LogSink) (Result, error) {
 	r := &running{ends: make([]End, len(g.machines))}
 	ctx, r.stop = context.WithCancelCause(ctx)
@@ -207,8 +253,8 @@ func (g *Group) Run(ctx context.Context, logs func(Machine) vm.LogSink) (Result,
 		})
 	}
 	all.Wait()
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errOver) {
-		return Result{}, cause
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errDone) && !errors.Is(cause, errFailed) {
+		return r.result(), cause
 	}
 	return r.result(), nil
 }
@@ -226,8 +272,11 @@ func (g *Group) watch(stop context.CancelCauseFunc) (end func()) {
 	return func() { close(over) }
 }
 
-// errOver is why commands are stopped when the group has ended as it should.
-var errOver = errors.New("the machines that decide over the end have ended")
+// Why commands are stopped when the group is decided.
+var (
+	errFailed = errors.New("a designated machine has failed")
+	errDone   = fmt.Errorf("the designated machines have succeeded: %w", vm.ErrKeep)
+)
 
 // running is one Run.
 type running struct {
@@ -244,10 +293,14 @@ type running struct {
 func (r *running) ended(i int, m Machine, exit vm.Exit, err error, stopped bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ends[i] = End{Machine: m, Exit: exit, Stopped: err != nil}
+	r.ends[i] = End{
+		Machine: m, Exit: exit, Stopped: err != nil && stopped, Ended: err == nil || errors.Is(err, vm.ErrEnded),
+		Alive: err == nil || errors.Is(err, vm.ErrEnded) && errors.Is(err, vm.ErrKeep),
+	}
 	switch {
 	case err != nil:
 		if !stopped {
+			r.ends[i].Err = err
 			r.stop(naming(m, err))
 		}
 	case !m.Designated:
@@ -255,10 +308,10 @@ func (r *running) ended(i int, m Machine, exit vm.Exit, err error, stopped bool)
 		if r.failed == nil {
 			r.failed = &r.ends[i]
 		}
-		r.stop(errOver)
+		r.stop(errFailed)
 	default:
 		if r.awaited--; r.awaited == 0 {
-			r.stop(errOver)
+			r.stop(errDone)
 		}
 	}
 }
