@@ -101,7 +101,7 @@ func TestCancelledWhileStarting(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		created := make(chan error, 1)
 		go func() {
-			_, err := Create(ctx, l, Options{RunID: "r", Agents: []Agent{agent("author", 60, "true")}, Starts: 1})
+			_, err := Create(ctx, l, Options{RunID: "r", Agents: []Agent{agent("author", 30, "true")}, Starts: 1})
 			created <- err
 		}()
 		require.Eventually(t, func() bool {
