@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tidewait/internal/capacity"
+	"tidewait/internal/vm"
 )
 
 // Subjects on which agents speak to the engine. A reply is sent only after the
@@ -30,12 +31,13 @@ type Heartbeat struct {
 
 // RunReport is the state of one machine.
 type RunReport struct {
-	ID        string `json:"id"`
-	Step      string `json:"step"`    // create, inject, run, collect, destroy
-	Started   bool   `json:"started"` // the machine answers, so it no longer counts as starting
-	Accel     string `json:"accel,omitempty"`
-	Kernel    string `json:"kernel,omitempty"`
-	Isolation string `json:"isolation,omitempty"`
+	ID        string   `json:"id"`
+	Step      string   `json:"step"`    // create, inject, run, collect, destroy
+	Started   bool     `json:"started"` // the machine answers, so it no longer counts as starting
+	Accel     string   `json:"accel,omitempty"`
+	Kernel    string   `json:"kernel,omitempty"`
+	Isolation string   `json:"isolation,omitempty"`
+	Start     vm.Start `json:"start,omitzero"`
 }
 
 // HeartbeatReply acknowledges a heartbeat.

@@ -125,6 +125,9 @@ func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 // List implements [vm.Backend].
 func (b *Backend) List(context.Context) ([]string, error) { return b.runs.List() }
 
+// Starts implements [vm.Backend]: there is one way to start only.
+func (b *Backend) Starts() vm.Starts { return vm.Starts{} }
+
 // Destroy implements [vm.Backend].
 func (b *Backend) Destroy(ctx context.Context, runID string) error {
 	return b.runs.Destroy(ctx, runID)
