@@ -48,6 +48,43 @@ func TestQ35(t *testing.T) {
 	require.NoError(t, b.Destroy(t.Context(), spec.RunID))
 }
 
+// TestQ35OnSegment gives that machine a network, too.
+func TestQ35OnSegment(t *testing.T) {
+	b := newBackend(t, Options{Image: builtImage(t), Accel: AccelTCG})
+	network, err := ownSegment()
+	require.NoError(t, err)
+	t.Cleanup(network.Close)
+	on := spec
+	on.NIC = network.NIC(0)
+	m, err := b.runs.Create(t.Context(), on.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
+		return b.bootOnce(ctx, run, on, AccelTCG, machineQ35)
+	})
+	require.NoError(t, err)
+	var said []string
+	exit, err := m.Run(t.Context(), vm.Command{Argv: []string{"sh", "-c", "hostname; cat /sys/class/net/eth0/address /sys/class/net/eth0/mtu"}},
+		func(_ string, line []byte) { said = append(said, string(line)) })
+	require.NoError(t, err)
+	require.Equal(t, vm.Exit{}, exit)
+	require.Equal(t, []string{"snapshot", "02:00:0a:54:57:01", "9000"}, said)
+	require.NoError(t, b.Destroy(t.Context(), on.RunID))
+}
+
+// TestNetworkIsInTheKey keeps the snapshots of machines with and without a
+// network apart; those of one size on any segment are the same.
+func TestNetworkIsInTheKey(t *testing.T) {
+	b := newBackend(t, Options{Image: builtImage(t), Accel: AccelTCG})
+	key := func(nic *vm.NIC) string {
+		s := spec
+		s.NIC = nic
+		sh, err := b.shapeOf(s, AccelTCG)
+		require.NoError(t, err)
+		return sh.key.String()
+	}
+	first, second := &vm.NIC{Network: vm.Network{MAC: "02:00:0a:54:57:01"}}, &vm.NIC{Network: vm.Network{MAC: "02:00:0a:54:57:02"}}
+	require.NotEqual(t, key(nil), key(first))
+	require.Equal(t, key(first), key(second))
+}
+
 // TestLeastMemory boots the usual machine with the least memory and disk.
 func TestLeastMemory(t *testing.T) {
 	b := newBackend(t, Options{Image: builtImage(t), Accel: AccelTCG})

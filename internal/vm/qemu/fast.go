@@ -154,6 +154,9 @@ func (b *Backend) shapeOf(s vm.Spec, accel string) (shape, error) {
 	}
 	spec := s
 	spec.RunID, spec.DiskMiB = saveRun, minDisk
+	if s.NIC != nil {
+		spec.NIC = &vm.NIC{} // the run's own cable is not for others
+	}
 	return shape{key: snapshot.Key{Host: host, Machine: arguments(s, accel, machineMicroVM)}, spec: spec, accel: accel}, nil
 }
 

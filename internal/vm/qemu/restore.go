@@ -15,6 +15,7 @@ import (
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/host"
 	"tidewait/internal/vm/qemu/snapshot"
+	"tidewait/internal/vm/segment"
 )
 
 const (
@@ -54,6 +55,14 @@ func (b *Backend) restoreTimeout() time.Duration { return b.opts.BootTimeout / 2
 // makeSnapshot boots a machine, writes its state, and keeps it when a job works
 // in a machine that is restored from it.
 func (b *Backend) makeSnapshot(ctx context.Context, sh shape) error {
+	if sh.spec.NIC != nil {
+		network, err := ownSegment()
+		if err != nil {
+			return fmt.Errorf("no snapshot could be made: %w", err)
+		}
+		defer network.Close()
+		sh.spec.NIC = network.NIC(0)
+	}
 	draft, err := b.save(ctx, sh)
 	if err != nil {
 		return fmt.Errorf("no snapshot could be made: %w", err)
@@ -63,6 +72,15 @@ func (b *Backend) makeSnapshot(ctx context.Context, sh shape) error {
 		return fmt.Errorf("a snapshot was made, but its trial failed: %w", err)
 	}
 	return draft.Publish()
+}
+
+// ownSegment is the network of a machine that is alone on it.
+func ownSegment() (*segment.Segment, error) {
+	hosts, err := segment.Plan([]segment.Agent{{Name: saveRun}})
+	if err != nil {
+		return nil, err
+	}
+	return segment.Open(hosts)
 }
 
 // save boots a machine that never becomes that of a run, so that nobody's data
