@@ -178,6 +178,7 @@ type Report struct {
 	OK       bool               `json:"ok"`
 	Why      string             `json:"why,omitempty"` // why not, or what is weaker than asked
 	Info     Info               `json:"info"`
+	Network  bool               `json:"network"`  // machines can be on a segment; Why says why not
 	Enforced bool               `json:"enforced"` // CPU, memory and disk limits are really enforced, but for what Why says
 	Overhead capacity.Resources `json:"overhead"` // per machine, beyond its Spec
 	Took     time.Duration      `json:"took"`     // nanoseconds from start to answer

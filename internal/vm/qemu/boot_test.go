@@ -12,6 +12,7 @@ import (
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/host"
 	"tidewait/internal/vm/image"
+	"tidewait/internal/vm/segment"
 )
 
 var spec = vm.Spec{RunID: "run", CPUMilli: 1000, MemoryMiB: minMemory, DiskMiB: 1}
@@ -51,7 +52,7 @@ func TestQ35(t *testing.T) {
 // TestQ35OnSegment gives that machine a network, too.
 func TestQ35OnSegment(t *testing.T) {
 	b := newBackend(t, Options{Image: builtImage(t), Accel: AccelTCG})
-	network, err := ownSegment()
+	network, err := segment.Alone("snapshot")
 	require.NoError(t, err)
 	t.Cleanup(network.Close)
 	on := spec
@@ -106,6 +107,7 @@ func TestAuto(t *testing.T) {
 	report := b.Probe(t.Context())
 	require.True(t, report.OK, report.Why)
 	require.True(t, report.Enforced)
+	require.True(t, report.Network)
 	require.Equal(t, img.KernelVersion, report.Info.Kernel)
 	if report.Info.Accel == AccelKVM {
 		require.Empty(t, report.Why)
@@ -135,6 +137,14 @@ func stopped(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx
+}
+
+// TestOldQEMU has a QEMU that cannot put a machine on a segment.
+func TestOldQEMU(t *testing.T) {
+	old := filepath.Join(t.TempDir(), "qemu")
+	require.NoError(t, os.WriteFile(old, []byte("#!/bin/sh\necho Available netdev backend types:\necho socket\necho user\n"), 0o755))
+	b := newBackend(t, Options{QEMU: old, Image: builtImage(t), Accel: AccelTCG})
+	require.EqualError(t, b.checkNetwork(t.Context()), "machines cannot be on a network: QEMU has no -netdev dgram; version 7.2 is the first that does")
 }
 
 func TestNoQEMU(t *testing.T) {

@@ -162,7 +162,24 @@ func (b *Backend) Probe(ctx context.Context) vm.Report {
 	report.OK, report.Info = true, m.Info()
 	report.Overhead = capacity.Resources{MemoryMiB: overhead(m.accel)}
 	report.Why = b.weaker(m)
+	if err := b.checkNetwork(ctx); err != nil {
+		report.Why = strings.TrimPrefix(report.Why+"; "+err.Error(), "; ")
+	} else {
+		report.Network = true
+	}
 	return report
+}
+
+// checkNetwork asks QEMU whether it can put a machine on a segment.
+func (b *Backend) checkNetwork(ctx context.Context) error {
+	ways, err := exec.CommandContext(ctx, b.opts.QEMU, "-netdev", "help").Output()
+	if err != nil {
+		return fmt.Errorf("machines cannot be on a network: ask QEMU what it can: %w", err)
+	}
+	if !slices.Contains(strings.Fields(string(ways)), "dgram") {
+		return errors.New("machines cannot be on a network: QEMU has no -netdev dgram; version 7.2 is the first that does")
+	}
+	return nil
 }
 
 // weaker says what is weaker than a node might expect.

@@ -56,7 +56,7 @@ func (b *Backend) restoreTimeout() time.Duration { return b.opts.BootTimeout / 2
 // in a machine that is restored from it.
 func (b *Backend) makeSnapshot(ctx context.Context, sh shape) error {
 	if sh.spec.NIC != nil {
-		network, err := ownSegment()
+		network, err := segment.Alone(saveRun)
 		if err != nil {
 			return fmt.Errorf("no snapshot could be made: %w", err)
 		}
@@ -72,15 +72,6 @@ func (b *Backend) makeSnapshot(ctx context.Context, sh shape) error {
 		return fmt.Errorf("a snapshot was made, but its trial failed: %w", err)
 	}
 	return draft.Publish()
-}
-
-// ownSegment is the network of a machine that is alone on it.
-func ownSegment() (*segment.Segment, error) {
-	hosts, err := segment.Plan([]segment.Agent{{Name: saveRun}})
-	if err != nil {
-		return nil, err
-	}
-	return segment.Open(hosts)
 }
 
 // save boots a machine that never becomes that of a run, so that nobody's data
