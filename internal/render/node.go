@@ -153,7 +153,7 @@ func backend(b api.Backend) string {
 func starts(s vm.Starts) string {
 	text := fmt.Sprintf("%d from snapshots, %d cold", s.Snapshot, s.Cold)
 	if s.FellBack > 0 {
-		text += fmt.Sprintf(", %d of them because a snapshot failed", s.FellBack)
+		text += fmt.Sprintf("; %s failed", count(s.FellBack, "snapshot"))
 	}
 	if s.Snapshots > 0 {
 		text += fmt.Sprintf("; %s of %d MiB kept", count(s.Snapshots, "snapshot"), s.Bytes>>20)

@@ -20,7 +20,7 @@ func TestNodeShowsHowMachinesStart(t *testing.T) {
 		{vm.Starts{Snapshot: 12, Cold: 1, Snapshots: 1, Bytes: 97 << 20}, "  started microvm: 12 from snapshots, 1 cold; 1 snapshot of 97 MiB kept\n"},
 		{
 			vm.Starts{Snapshot: 12, Cold: 3, FellBack: 1, Why: "the snapshot failed, and the machine was booted: it did not answer within 5s", Snapshots: 2, Bytes: 190 << 20},
-			"  started microvm: 12 from snapshots, 3 cold, 1 of them because a snapshot failed; 2 snapshots of 190 MiB kept; " +
+			"  started microvm: 12 from snapshots, 3 cold; 1 snapshot failed; 2 snapshots of 190 MiB kept; " +
 				"the snapshot failed, and the machine was booted: it did not answer within 5s\n",
 		},
 	} {

@@ -165,7 +165,7 @@ const (
 type Starts struct {
 	Snapshot int64 `json:"snapshot,omitempty"` // restored from a snapshot
 	Cold     int64 `json:"cold,omitempty"`     // booted
-	FellBack int64 `json:"fellBack,omitempty"` // of those that booted: a snapshot was there, and failed
+	FellBack int64 `json:"fellBack,omitempty"` // a snapshot was there and failed, so that the machine had to be booted
 	// Why says why the latest start that fell back did; when none did, why the
 	// latest snapshot could not be made, or why there are none at all.
 	Why       string `json:"why,omitempty"`

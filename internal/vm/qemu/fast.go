@@ -32,6 +32,9 @@ type fast struct {
 	ctx   context.Context // of everything that is made
 	stop  context.CancelFunc
 	work  sync.WaitGroup
+	// patience is how long a restored guest may take to answer. It takes a
+	// fraction of what a boot takes; what takes longer is given up for one.
+	patience time.Duration
 
 	mu     sync.Mutex
 	counts vm.Starts
@@ -54,12 +57,13 @@ type wish struct {
 	failures         int           // since it last did what it is for
 	notBefore        time.Time     // of the next try to make it
 	lastFailure      string        // to make it
+	silences         int           // of machines restored from it, one after another
 	made             chan struct{} // closed when the making has ended; nil when none is under way
 }
 
 func (b *Backend) openFast() error {
 	f := &b.fast
-	f.known = map[string]*wish{}
+	f.known, f.patience = map[string]*wish{}, b.opts.BootTimeout/2
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	limits := snapshot.Limits{Count: b.opts.Snapshots, Bytes: b.opts.SnapshotBytes}
 	switch {
@@ -169,11 +173,11 @@ func (b *Backend) start(ctx context.Context, run *host.Run, s vm.Spec) (*machine
 	}
 	f := &b.fast
 	if f.off != "" {
-		return b.startCold(ctx, run, s, accel, f.off, false)
+		return b.startCold(ctx, run, s, accel, f.off)
 	}
 	sh, err := b.shapeOf(s, accel)
 	if err != nil {
-		return b.startCold(ctx, run, s, accel, err.Error(), false)
+		return b.startCold(ctx, run, s, accel, err.Error())
 	}
 	m, err := b.startFast(ctx, run, s, sh)
 	if err == nil {
@@ -187,34 +191,35 @@ func (b *Backend) start(ctx context.Context, run *host.Run, s vm.Spec) (*machine
 	if fellBack {
 		b.opts.Logger.Warn("a machine could not be restored from its snapshot and is booted", "run", s.RunID, "error", err)
 	}
-	m, err = b.startCold(ctx, run, s, accel, why, fellBack)
+	m, err = b.startCold(ctx, run, s, accel, why)
 	if err == nil {
 		b.want(sh)
 	}
 	return m, err
 }
 
-// startFast restores a machine. A snapshot that fails is not used again.
+// startFast restores a machine. A snapshot that fails is not used again, but for
+// one whose machine was silent for the first time.
 func (b *Backend) startFast(ctx context.Context, run *host.Run, s vm.Spec, sh shape) (*machine, error) {
 	state, err := b.fast.store.Open(sh.key)
 	if err != nil {
 		return nil, err
 	}
 	defer state.Close()
-	m, err := b.restoreOnce(ctx, run, s, sh.accel, state)
-	if err != nil && ctx.Err() == nil {
+	m, err := b.restoreOnce(ctx, run, s, sh.accel, state, b.fast.patience)
+	if err != nil && ctx.Err() == nil && !b.fast.forgives(sh, err) {
 		err = errors.Join(err, b.fast.store.Drop(sh.key))
 	}
 	return m, err
 }
 
-func (b *Backend) startCold(ctx context.Context, run *host.Run, s vm.Spec, accel, why string, fellBack bool) (*machine, error) {
+func (b *Backend) startCold(ctx context.Context, run *host.Run, s vm.Spec, accel, why string) (*machine, error) {
 	m, err := b.boot(ctx, run, s, accel)
 	if err != nil {
 		return nil, err
 	}
 	m.start = vm.Start{Kind: vm.StartCold, Why: why}
-	b.fast.booted(why, fellBack)
+	b.fast.booted()
 	return m, nil
 }
 
@@ -223,21 +228,32 @@ func (f *fast) restored(sh shape) {
 	defer f.mu.Unlock()
 	f.counts.Snapshot++
 	if w, ok := f.known[sh.key.String()]; ok {
-		w.failures = 0
+		w.failures, w.silences = 0, 0
 	}
 }
 
-func (f *fast) booted(why string, fellBack bool) {
+// forgives reports whether a snapshot is kept although a machine could not be
+// restored from it.
+func (f *fast) forgives(sh shape, err error) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.wish(sh)
+	if silent := new(silentError); errors.As(err, &silent) && w.silences == 0 {
+		w.silences++
+		return true
+	}
+	w.silences = 0
+	return false
+}
+
+func (f *fast) booted() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counts.Cold++
-	if fellBack {
-		f.counts.FellBack++
-		f.counts.Why = why
-	}
 }
 
 // missed records that a run could not be restored, and says why in a sentence.
+// It counts when there was a snapshot, whether the machine can be booted or not.
 func (f *fast) missed(sh shape, err error) (why string, fellBack bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -249,8 +265,12 @@ func (f *fast) missed(sh shape, err error) (why string, fellBack bool) {
 		}
 		return err.Error(), false
 	}
-	w.failed(w.failures)
-	return "the snapshot failed, and the machine was booted: " + err.Error(), true
+	if !f.store.Has(sh.key) {
+		w.failed(w.failures)
+	}
+	f.counts.FellBack++
+	f.counts.Why = "the snapshot failed, and the machine was booted: " + err.Error()
+	return f.counts.Why, true
 }
 
 func (f *fast) wish(sh shape) *wish {
@@ -286,6 +306,9 @@ func (b *Backend) want(sh shape) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := f.wish(sh)
+	if f.store.Has(sh.key) {
+		return
+	}
 	if !time.Now().Before(w.notBefore) && !w.previous.Before(f.store.LeastUsed()) {
 		b.enqueue(w)
 	}

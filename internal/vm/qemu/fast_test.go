@@ -28,6 +28,7 @@ func newFast(t *testing.T, o Options) *Backend {
 		o.Image = builtImage(t)
 	}
 	o.Accel, o.Snapshots = AccelTCG, max(o.Snapshots, 2)
+	o.BootTimeout = patient
 	b, err := New(o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -38,6 +39,9 @@ func newFast(t *testing.T, o Options) *Backend {
 	})
 	return b
 }
+
+// patient is a time to start that a busy machine keeps, too.
+const patient = 2 * time.Minute
 
 // create makes a machine that is destroyed with the test.
 func create(t *testing.T, b *Backend, s vm.Spec) vm.VM {
@@ -259,6 +263,34 @@ func TestBrokenSnapshot(t *testing.T) {
 			require.Equal(t, vm.Start{Kind: vm.StartSnapshot}, startOnce(t, b, spec), "case %d must leave a new snapshot", i)
 		})
 	}
+}
+
+// TestSilentMachine gives restored machines no time to answer. The first time may
+// be a busy host's fault; the second is the snapshot's.
+func TestSilentMachine(t *testing.T) {
+	b := newFast(t, Options{})
+	require.NoError(t, b.Snapshot(t.Context(), spec))
+	usual := b.fast.patience
+	for i, kept := range []bool{true, false} {
+		b.fast.patience = time.Millisecond
+		start := startOnce(t, b, spec)
+		require.Equal(t, vm.StartCold, start.Kind)
+		require.Contains(t, start.Why, "it did not answer within 1ms")
+		require.Equal(t, int64(i+1), b.Starts().FellBack)
+		if kept {
+			require.Equal(t, int64(1), b.Starts().Snapshots)
+			b.fast.mu.Lock()
+			require.False(t, b.fast.making)
+			b.fast.mu.Unlock()
+		}
+	}
+	settled(t, b)
+	b.fast.patience = usual
+	require.Equal(t, vm.Start{Kind: vm.StartSnapshot}, startOnce(t, b, spec))
+	b.fast.patience = time.Millisecond
+	require.Equal(t, vm.StartCold, startOnce(t, b, spec).Kind)
+	b.fast.patience = usual
+	require.Equal(t, vm.Start{Kind: vm.StartSnapshot}, startOnce(t, b, spec), "a success in between is a new beginning")
 }
 
 // plant puts another state under a key.

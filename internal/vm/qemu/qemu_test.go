@@ -21,6 +21,7 @@ const killGrace = 300 * time.Millisecond
 const imageDir = "TIDEWAIT_VMTEST_IMAGE"
 
 func TestMain(m *testing.M) {
+	makeIfAsked()
 	vmtest.CrashIfAsked(newCrashing)
 	os.Exit(run(m))
 }
@@ -62,7 +63,7 @@ func newFastBackend(runDir string) (*qemu.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return qemu.New(qemu.Options{Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, Snapshots: 3})
+	return qemu.New(qemu.Options{Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, Snapshots: 3, BootTimeout: 2 * time.Minute})
 }
 
 func TestConformance(t *testing.T) {

@@ -18,13 +18,6 @@ import (
 	"tidewait/internal/vm/segment"
 )
 
-const (
-	// saveTimeout is how long the state of a machine may take to be written.
-	saveTimeout = 30 * time.Second
-	// trialTimeout is how long the trial job of a new snapshot may take.
-	trialTimeout = 30 * time.Second
-)
-
 // Runs of the backend's own, for which no start is counted.
 const (
 	saveRun  = "snapshot"
@@ -33,24 +26,40 @@ const (
 
 // restoreOnce starts QEMU with a state in place of a boot, and gives the guest
 // its run. When it fails nothing is left.
-func (b *Backend) restoreOnce(ctx context.Context, run *host.Run, s vm.Spec, accel string, state *os.File) (*machine, error) {
+func (b *Backend) restoreOnce(ctx context.Context, run *host.Run, s vm.Spec, accel string, state *os.File, timeout time.Duration) (*machine, error) {
 	m := b.newMachine(accel)
 	m.start.Kind = vm.StartSnapshot
-	return m, m.orGone(ctx, m.restore(ctx, b, run, s, state))
+	return m, m.orGone(ctx, m.restore(ctx, b, run, s, state, timeout))
 }
 
-func (m *machine) restore(ctx context.Context, b *Backend, run *host.Run, s vm.Spec, state *os.File) error {
+// silentError says that a restored machine lived and did not answer, which may
+// be the fault of a busy host.
+type silentError struct{ error }
+
+func (e *silentError) Unwrap() error { return e.error }
+
+func (m *machine) restore(ctx context.Context, b *Backend, run *host.Run, s vm.Spec, state *os.File, timeout time.Duration) error {
 	args := append(arguments(s, m.accel, machineMicroVM), "-incoming", fmt.Sprintf("fd:%d", fdMore))
 	conn, err := m.launch(ctx, b, run, s, args, state)
 	if err != nil {
 		return err
 	}
-	return m.Resume(ctx, conn, s, b.restoreTimeout())
+	if err = m.Resume(ctx, conn, s, timeout); err == nil {
+		return nil
+	}
+	select {
+	case <-m.Process.Done():
+		return err
+	default:
+		return &silentError{err}
+	}
 }
 
-// restoreTimeout is how long a restored guest may take to answer. It takes a
-// fraction of what a boot takes; what takes longer is given up for one.
-func (b *Backend) restoreTimeout() time.Duration { return b.opts.BootTimeout / 2 }
+// within bounds the writing of a state, and a trial.
+func (b *Backend) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	most := 3 * b.opts.BootTimeout
+	return context.WithTimeoutCause(ctx, most, fmt.Errorf("it took longer than %s", most))
+}
 
 // makeSnapshot boots a machine, writes its state, and keeps it when a job works
 // in a machine that is restored from it.
@@ -141,7 +150,7 @@ func (m *machine) save(ctx context.Context, b *Backend, run *host.Run, sh shape)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, saveTimeout, fmt.Errorf("it took longer than %s", saveTimeout))
+	ctx, cancel := b.within(ctx)
 	defer cancel()
 	if err := m.writeState(ctx, ours.(*net.UnixConn), draft); err != nil {
 		draft.Discard()
@@ -202,7 +211,7 @@ type onlyWriter struct{ io.Writer }
 
 // trial runs a whole job in a machine that is restored from a draft.
 func (b *Backend) trial(ctx context.Context, sh shape, draft *snapshot.Draft) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, trialTimeout, fmt.Errorf("it took longer than %s", trialTimeout))
+	ctx, cancel := b.within(ctx)
 	defer cancel()
 	state, err := draft.Open()
 	if err != nil {
@@ -215,7 +224,7 @@ func (b *Backend) trial(ctx context.Context, sh shape, draft *snapshot.Draft) (e
 		err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx), trialRun))
 	}()
 	m, err := b.runs.Create(ctx, trialRun, func(ctx context.Context, run *host.Run) (*machine, error) {
-		return b.restoreOnce(ctx, run, spec, sh.accel, state)
+		return b.restoreOnce(ctx, run, spec, sh.accel, state, b.opts.BootTimeout)
 	})
 	if err != nil {
 		return err

@@ -25,9 +25,9 @@ import (
 type Key struct {
 	// Host is what the states of all machines of a host depend on, such as its
 	// processor and the program that runs them. States of another Host are stale.
-	Host []string
+	Host []string `json:"host"`
 	// Machine is what tells the machines of one host apart.
-	Machine []string
+	Machine []string `json:"machine"`
 }
 
 // String is the digest of all of the key, hex.
@@ -160,6 +160,13 @@ func (s *Store) Open(k Key) (*os.File, error) {
 	found.used = time.Now()
 	_ = os.Chtimes(filepath.Join(s.dir, key, aboutName), found.used, found.used) // only the order of removal depends on it
 	return f, nil
+}
+
+// Has reports whether a state is kept under a key. Open may find it damaged.
+func (s *Store) Has(k Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept[k.String()] != nil
 }
 
 // identity tells cheaply that a file is the one it was.
