@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tidewait/internal/capacity"
+	"tidewait/internal/vm"
 )
 
 // Subjects on which agents speak to the engine. A reply is sent only after the
@@ -36,6 +37,7 @@ type RunReport struct {
 	Accel     string        `json:"accel,omitempty"`
 	Kernel    string        `json:"kernel,omitempty"`
 	Isolation string        `json:"isolation,omitempty"`
+	Start     vm.Start      `json:"start,omitzero"`
 	Agents    []AgentReport `json:"agents,omitempty"` // of a composed phase
 }
 

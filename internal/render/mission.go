@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"tidewait/internal/api"
+	"tidewait/internal/vm"
 )
 
 // Missions returns a table, in the order given.
@@ -302,6 +303,12 @@ func runWhere(r api.Run) string {
 	}
 	if r.Kernel != "" {
 		parts = append(parts, "kernel "+r.Kernel)
+	}
+	switch r.Start.Kind {
+	case vm.StartSnapshot:
+		parts = append(parts, "started from a snapshot")
+	case vm.StartCold:
+		parts = append(parts, strings.TrimSuffix("started cold: "+r.Start.Why, ": "))
 	}
 	return strings.Join(parts, ", ")
 }
