@@ -177,7 +177,7 @@ func (m *member) ended(machine vm.VM, exit vm.Exit, err error, stopped bool) {
 	if err == nil {
 		m.alone = machine
 	}
-	m.report.Step, m.report.Ended, m.report.Stopped = "ended", true, err != nil && stopped
+	m.report.Step, m.report.Ended, m.report.Stopped = "done", true, err != nil && stopped
 	if err == nil || errors.Is(err, vm.ErrEnded) {
 		m.report.Signal, m.report.OutOfMemory = exit.Signal, exit.OOM
 		if exit.Signal == "" {
