@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
 
 	"tidewait/internal/api"
 	"tidewait/internal/ledger"
@@ -92,6 +94,38 @@ func TestAHeldPhaseWaitsForItsRelease(t *testing.T) {
 		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n"+
 		"- **next look:** as soon as somebody releases it\n"+
 		"- **you can:** release it with `tidewait phase release port survey`; give up with `tidewait phase cancel port survey`\n", shown)
+}
+
+func TestContinuingAsNewKeepsTheHold(t *testing.T) {
+	for name, released := range map[string]bool{"and nothing else": false, "and hears a release that came with it": true} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.keepGate(0)
+			e.RegisterDelayedCallback(func() {
+				e.SetContinueAsNewSuggested(true)
+				e.SignalWorkflowSkippingWorkflowTask(api.SignalNudge, api.Nudge{Actor: "bob"})
+				if released {
+					e.SignalWorkflowSkippingWorkflowTask(api.SignalRelease, api.Release{Actor: "ann"})
+				}
+				e.SignalWorkflow("unheard", nil)
+			}, time.Hour)
+
+			_, err := e.phase(held(0))
+
+			if released {
+				require.NoError(t, err)
+				return
+			}
+			var again *workflow.ContinueAsNewError
+			require.ErrorAs(t, err, &again)
+			var next workflows.PhaseInput
+			require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &next))
+			in := held(0)
+			in.Resume.Attempt = 1
+			require.Equal(t, in, next, "since is the database's")
+			require.Len(t, inputs[workflows.RecordActsInput](e.fakes), 1)
+		})
+	}
 }
 
 func TestAReleaseFromTheWebUIMayBeTypedAnyhow(t *testing.T) {

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"testing"
 	"time"
 
@@ -328,4 +329,31 @@ func TestTheLastLaunchOfWhatIsNot(t *testing.T) {
 	require.Zero(t, last.Launch)
 	_, err = s.ShowMission(ctx, "big", 3, time.Minute)
 	require.ErrorIs(t, err, store.ErrNotFound)
+}
+
+// TestACancelBesideAPassLeavesNoWait lets phases end while a pass that has seen
+// them waiting writes what it found.
+func TestACancelBesideAPassLeavesNoWait(t *testing.T) {
+	const rounds = 200
+	s, db := open(t, rules)
+	register(t, s, node("a", 1024))
+	holder := launch(t, s, draft("holder", 1, 1000, time.Hour)).Phases[0].ID
+	require.NotNil(t, look(t, s, holder, 1, ledger.WakeFirst).Placed)
+	waiters := launch(t, s, draft("waiter", rounds, 1000, time.Hour)).Phases
+	for _, w := range waiters {
+		require.NotNil(t, look(t, s, w.ID, 1, ledger.WakeFirst).Waiting)
+		var both sync.WaitGroup
+		both.Go(func() {
+			if _, err := s.Pass(ctx, pool, []store.Look{{PhaseID: w.ID, Attempt: 1, Wake: ledger.WakeTimer}}, ledger.WakeTimer); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Go(func() {
+			if _, err := s.FinishPhase(ctx, w.ID, ledger.RunEnd{Status: "cancelled"}, ledger.Ended{Status: "cancelled"}); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Wait()
+	}
+	require.Zero(t, count(t, db, "SELECT count(*) FROM capacity_waits"))
 }

@@ -414,6 +414,7 @@ INSERT INTO capacity_waits (phase_id, pool, since, bound, code, position, refusa
 SELECT v.id, $1, v.since, v.bound, v.code, v.position, v.refusal, $2, v.tries, v.attempts
 FROM unnest($3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::integer[], $8::jsonb[], $9::jsonb[], $10::bigint[])
     AS v (id, since, bound, code, position, refusal, tries, attempts)
+JOIN mission_phases p ON p.id = v.id AND p.status = 'pending' -- one that has ended since waits no longer
 ON CONFLICT (phase_id) DO UPDATE SET code = EXCLUDED.code, position = EXCLUDED.position,
     refusal = EXCLUDED.refusal, checked_at = EXCLUDED.checked_at, tries = EXCLUDED.tries, attempts = EXCLUDED.attempts`
 )
