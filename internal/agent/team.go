@@ -177,7 +177,7 @@ func (m *member) ended(machine vm.VM, exit vm.Exit, err error, stopped bool) {
 	if err == nil {
 		m.alone = machine
 	}
-	m.report.Step, m.report.Ended, m.report.Stopped = "ended", true, err != nil && stopped
+	m.report.Step, m.report.Ended, m.report.Stopped = "done", true, err != nil && stopped
 	if err == nil || errors.Is(err, vm.ErrEnded) {
 		m.report.Signal, m.report.OutOfMemory = exit.Signal, exit.OOM
 		if exit.Signal == "" {
@@ -352,6 +352,7 @@ func (t *team) step(name string) {
 		info := t.members[0].result.Info
 		report.Started = true
 		report.Accel, report.Kernel, report.Isolation = info.Accel, info.Kernel, info.Isolation
+		report.Start = info.Start
 	}
 	a.mu.Unlock()
 	a.Log.Debug("run takes a step", "run", t.in.Machine.RunID, "step", name, "machines", len(t.members))

@@ -44,7 +44,7 @@ type RunReport struct {
 // AgentReport is the state of one of several machines of a run.
 type AgentReport struct {
 	Name        string `json:"name"`
-	Step        string `json:"step"` // as of a run, and ended once its command has
+	Step        string `json:"step"` // as of a run, and done once its command has ended
 	Started     bool   `json:"started"`
 	Accel       string `json:"accel,omitempty"`
 	Kernel      string `json:"kernel,omitempty"`

@@ -180,7 +180,7 @@ type RunAgent struct {
 	Machine     string     `json:"machine"`
 	Designated  bool       `json:"designated"` // the phase succeeds only when its command does
 	Status      string     `json:"status"`     // starting, running, succeeded, failed, stopped, lost
-	Step        string     `json:"step"`
+	Step        string     `json:"step"`       // create, inject, run, done (its command has ended), collect, destroy, ended
 	Accel       string     `json:"accel,omitempty"`
 	Kernel      string     `json:"kernel,omitempty"`
 	ExitCode    *int       `json:"exitCode,omitempty"`

@@ -122,7 +122,7 @@ func TestAnAgentThatIsNotDesignatedMayFail(t *testing.T) {
 	helper := agentsOf(m)["helper"]
 	require.Equal(t, []any{"failed", false, 3}, []any{helper.Status, helper.Collected, *helper.ExitCode})
 	require.Equal(t, "README\nauthor.txt\n", p.committed("team")("ls-tree", "--name-only", "tidewait/team/1"))
-	require.Contains(t, p.must("mission", "show", "team"), "helper, machine r1-1/helper: failed, not decisive; exit 3; nothing collected")
+	require.Contains(t, p.must("mission", "show", "team"), "helper, machine r1-1/helper: failed, not designated; exit 3; nothing collected")
 	p.nothingLeft()
 }
 

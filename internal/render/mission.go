@@ -262,7 +262,7 @@ func (o Options) agent(a api.RunAgent) string {
 		parts[0] += " (" + a.Step + ")"
 	}
 	if !a.Designated {
-		parts[0] += ", not decisive"
+		parts[0] += ", not designated"
 	}
 	if outcome := agentOutcome(a); outcome != "" {
 		parts = append(parts, outcome)

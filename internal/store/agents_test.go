@@ -113,13 +113,13 @@ func TestMachinesGiveTheirStartSlotsBackOneByOne(t *testing.T) {
 	code := 3
 	says(api.RunReport{ID: "r1-1", Step: "run", Started: true, Agents: []api.AgentReport{
 		{Name: "author", Step: "run", Started: true, Accel: "tcg", Kernel: "6.1"},
-		{Name: "critic-1", Step: "ended", Started: true, Ended: true, ExitCode: &code},
-		{Name: "critic-2", Step: "ended", Started: true, Ended: true, Stopped: true, Signal: "SIGTERM"},
+		{Name: "critic-1", Step: "done", Started: true, Ended: true, ExitCode: &code},
+		{Name: "critic-2", Step: "done", Started: true, Ended: true, Stopped: true, Signal: "SIGTERM"},
 	}})
 	require.Equal(t, []api.RunAgent{
 		{Name: "author", Machine: "r1-1/author", Designated: true, Status: "running", Step: "run", Accel: "tcg", Kernel: "6.1"},
-		{Name: "critic-1", Machine: "r1-1/critic-1", Status: "failed", Step: "ended", ExitCode: &code},
-		{Name: "critic-2", Machine: "r1-1/critic-2", Status: "stopped", Step: "ended", Signal: "SIGTERM"},
+		{Name: "critic-1", Machine: "r1-1/critic-1", Status: "failed", Step: "done", ExitCode: &code},
+		{Name: "critic-2", Machine: "r1-1/critic-2", Status: "stopped", Step: "done", Signal: "SIGTERM"},
 	}, shownRun(t, s).Agents)
 	require.Equal(t, 0, starting())
 }
@@ -159,7 +159,7 @@ func TestHowMachinesOfARunEnd(t *testing.T) {
 			h := vmNode()
 			h.Runs = []api.RunReport{{ID: "r1-1", Step: "run", Started: true, Agents: []api.AgentReport{
 				{Name: "author", Step: "run", Started: true},
-				{Name: "critic-1", Step: "ended", Started: true, Ended: true, ExitCode: &three},
+				{Name: "critic-1", Step: "done", Started: true, Ended: true, ExitCode: &three},
 				{Name: "critic-2", Step: "run", Started: true},
 			}}}
 			register(t, s, h)
