@@ -43,6 +43,7 @@ type Phase struct {
 	Image     string            `json:"image"` // "default"
 	Run       []string          `json:"run"`
 	Env       map[string]string `json:"env,omitempty"`
+	Secrets   []Secret          `json:"secrets,omitempty"` // none is named like a variable of Env
 	Collect   []string          `json:"collect,omitempty"` // slash-separated globs with **; empty: every change
 	Attempts  int               `json:"attempts"`          // 1 to 10; default 1
 }

@@ -160,7 +160,8 @@ func (r *reader) phases(v value) []Phase {
 
 func (r *reader) phase(v value) Phase {
 	phase := Phase{Image: "default", Attempts: 1, Resources: Resources{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 1024}}
-	for name, field := range r.object(v, phaseShape) {
+	fields := r.object(v, phaseShape)
+	for name, field := range fields {
 		switch name {
 		case "name":
 			phase.Name = r.name(field)
@@ -181,6 +182,9 @@ func (r *reader) phase(v value) Phase {
 		case "hold":
 			phase.Hold = r.hold(field)
 		}
+	}
+	if field, ok := fields["secrets"]; ok {
+		phase.Secrets = r.secrets(field, phase.Env)
 	}
 	return phase
 }

@@ -67,6 +67,7 @@ func genMission() *rapid.Generator[mission.Mission] {
 				Image:    "default",
 				Run:      append([]string{"sh"}, rapid.SliceOfN(genText, 0, 3).Draw(t, "run")...),
 				Env:      genMap(rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_]{0,8}`), genText).Draw(t, "env"),
+				Secrets:  genSecrets.Draw(t, "secrets"),
 				Collect:  genGlobs.Draw(t, "collect"),
 				Attempts: rapid.IntRange(1, 10).Draw(t, "attempts"),
 				Hold:     genHold.Draw(t, "hold"),
@@ -93,6 +94,15 @@ var (
 			Reason:  rapid.SampledFrom([]string{"", "look at the survey first", "ask 漢"}).Draw(t, "reason"),
 			MaxWait: genDuration.Draw(t, "max wait"),
 		}
+	})
+	// Their names begin with S, those of env with anything and are shorter.
+	genSecrets = rapid.Custom(func(t *rapid.T) []mission.Secret {
+		var secrets []mission.Secret
+		for _, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`S[A-Z_]{9,20}`), 0, 3, rapid.ID[string]).Draw(t, "names") {
+			from := rapid.SampledFrom([]string{"file:a", "file:api-token.2", "env:_X9", "command:Vault_1"}).Draw(t, "from")
+			secrets = append(secrets, mission.Secret{Name: name, From: from})
+		}
+		return secrets
 	})
 	genGlobs = rapid.Custom(func(t *rapid.T) []string {
 		var globs []string
@@ -165,6 +175,13 @@ func writtenPhase(p mission.Phase) map[string]any {
 	unlessEmpty(requires, "labels", p.Requires.Labels)
 	phase := map[string]any{"name": p.Name, "resources": resources, "requires": requires, "run": p.Run}
 	unlessEmpty(phase, "env", p.Env)
+	var secrets []any
+	for _, s := range p.Secrets {
+		secrets = append(secrets, map[string]any{"name": s.Name, "from": s.From})
+	}
+	if len(secrets) > 0 {
+		phase["secrets"] = secrets
+	}
 	if len(p.Collect) > 0 {
 		phase["collect"] = p.Collect
 	}

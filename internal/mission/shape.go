@@ -66,7 +66,11 @@ var (
 		{name: "attempts"},
 		{name: "hold"},
 		{name: "agents", refused: "composed phases are not supported by this version; write one phase with run for each step"},
-		{name: "secrets", refused: "secrets are not supported by this version; remove the key"},
+		{name: "secrets"},
+	}
+	secretShape = shape{
+		{name: "name", required: "write the name of an environment variable, for example API_TOKEN"},
+		{name: "from", required: "write file:NAME, env:NAME or command:NAME"},
 	}
 	holdShape = shape{
 		{name: "reason"},
