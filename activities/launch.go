@@ -125,7 +125,7 @@ func launchedMission(m mission.Mission) workflows.LaunchedMission {
 	}
 	for _, p := range m.Spec.Phases {
 		l.Phases = append(l.Phases, workflows.PhaseCommand{
-			Name: p.Name, Command: vm.Command{Argv: p.Run, Env: p.Env}, Collect: p.Collect, Attempts: p.Attempts, Hold: hold(p),
+			Name: p.Name, Command: vm.Command{Argv: p.Run, Env: p.Env}, Secrets: secretNames(p), Collect: p.Collect, Attempts: p.Attempts, Hold: hold(p),
 			Machine: vm.Spec{CPUMilli: p.Resources.CPUMilli, MemoryMiB: p.Resources.MemoryMiB, DiskMiB: p.Resources.DiskMiB},
 		})
 	}
@@ -137,4 +137,12 @@ func hold(p mission.Phase) *ledger.Hold {
 		return nil
 	}
 	return &ledger.Hold{Reason: p.Hold.Reason, MaxWait: p.Hold.MaxWait}
+}
+
+func secretNames(p mission.Phase) []string {
+	var names []string
+	for _, s := range p.Secrets {
+		names = append(names, s.Name)
+	}
+	return names
 }

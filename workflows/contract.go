@@ -54,6 +54,7 @@ type LaunchedMission struct {
 type PhaseCommand struct {
 	Name     string       `json:"name"`
 	Command  vm.Command   `json:"command"`
+	Secrets  []string     `json:"secrets,omitempty"` // names of the variables that are; never their values
 	Collect  []string     `json:"collect,omitempty"`
 	Machine  vm.Spec      `json:"machine"` // without its run id
 	Attempts int          `json:"attempts"`
@@ -188,6 +189,7 @@ type ExecuteRunInput struct {
 	Backend string        `json:"backend"`
 	Machine vm.Spec       `json:"machine"` // with its run id
 	Command vm.Command    `json:"command"`
+	Secrets []string      `json:"secrets,omitempty"` // names of further variables, whose values the node asks for
 	Collect []string      `json:"collect,omitempty"`
 	Input   Object        `json:"input"`
 	Turn    time.Duration `json:"turn"` // nanoseconds

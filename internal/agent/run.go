@@ -9,6 +9,7 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/objects"
+	"tidewait/internal/secret/redact"
 	"tidewait/internal/vm"
 	"tidewait/workflows"
 )
@@ -45,6 +46,7 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 	cause := context.Cause(ctx)
 	e.destroy()
 	res, err = explain(res, cause)
+	res.Failure = e.redactor.Text(res.Failure)
 	a.finish(r, !res.Lost)
 	return res, err
 }
@@ -94,6 +96,8 @@ type execution struct {
 	tell    func(string)
 	backend vm.Backend
 	logs    *logWriter
+	// redactor knows the secrets of the run; nil: there are none.
+	redactor *redact.Redactor
 }
 
 // steps runs create, inject, run and collect.
@@ -118,8 +122,12 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if err := e.inject(turn, machine); err != nil {
 		return failed(res, vm.InjectFailed, e.orTurn(turn, err))
 	}
+	command, err := e.command(turn, res.Info)
+	if err != nil {
+		return e.withoutSecrets(turn, res, err)
+	}
 	e.step("run", &res.Info)
-	exit, err := machine.Run(turn, e.in.Command, e.logs.line)
+	exit, err := machine.Run(turn, command, e.logs.line)
 	if err != nil {
 		return e.interrupted(ctx, turn, machine, res, exit, err)
 	}

@@ -31,7 +31,7 @@ type Heartbeat struct {
 // RunReport is the state of one machine.
 type RunReport struct {
 	ID        string `json:"id"`
-	Step      string `json:"step"`    // create, inject, run, collect, destroy
+	Step      string `json:"step"`    // create, inject, secrets, run, collect, destroy
 	Started   bool   `json:"started"` // the machine answers, so it no longer counts as starting
 	Accel     string `json:"accel,omitempty"`
 	Kernel    string `json:"kernel,omitempty"`

@@ -3,6 +3,7 @@
 package natsrpc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,6 +43,8 @@ type Service struct {
 	Handlers                   map[string]Handler
 	// Code maps an error to a code of api.Error; empty means "internal".
 	Code func(error) string
+	// Time bounds the work for one request; 0: 5 s.
+	Time time.Duration
 	Log  *slog.Logger
 }
 
@@ -50,7 +53,7 @@ type Service struct {
 // the next.
 const instances = 4
 
-// requestTime bounds the work for one request.
+// requestTime bounds the work for one request, unless its service says otherwise.
 const requestTime = 5 * time.Second
 
 // Serve answers until ctx ends. ready, when not nil, is called once requests
@@ -63,7 +66,7 @@ func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 		}
 		defer func() { _ = svc.Stop() }()
 		for subject, h := range s.Handlers {
-			endpoint := strings.ReplaceAll(subject, ".", "-")
+			endpoint := strings.NewReplacer(".", "-", "*", "any").Replace(subject)
 			if err := svc.AddEndpoint(endpoint, s.answer(ctx, h), micro.WithEndpointSubject(subject)); err != nil {
 				return fmt.Errorf("register %s with NATS: %w", subject, err)
 			}
@@ -81,8 +84,9 @@ func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 
 func (s Service) answer(ctx context.Context, h Handler) micro.Handler {
 	return micro.HandlerFunc(func(req micro.Request) {
-		ctx, cancel := context.WithTimeout(ctx, requestTime)
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Time, requestTime))
 		defer cancel()
+		ctx = context.WithValue(ctx, subjectKey{}, req.Subject())
 		reply := s.reply(h(ctx, req.Data()))
 		if reply.Error != nil {
 			s.Log.Debug("a request failed", "subject", req.Subject(), "code", reply.Error.Code, "error", reply.Error.Message)
@@ -91,6 +95,16 @@ func (s Service) answer(ctx context.Context, h Handler) micro.Handler {
 			s.Log.Warn("a reply was not sent", "subject", req.Subject(), "error", err)
 		}
 	})
+}
+
+// subjectKey is the key of a request's subject in its context.
+type subjectKey struct{}
+
+// Subject returns the subject of the request that a handler was called for,
+// which tells what stood where the handler's own has a wildcard.
+func Subject(ctx context.Context) string {
+	subject, _ := ctx.Value(subjectKey{}).(string)
+	return subject
 }
 
 func (s Service) reply(result any, err error) api.Reply {

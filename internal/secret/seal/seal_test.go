@@ -132,5 +132,6 @@ func TestBytesThatAreNoKey(t *testing.T) {
 }
 
 func TestKeysDiffer(t *testing.T) {
-	require.NotEqual(t, newKey(t).Public(), newKey(t).Public())
+	one, other := newKey(t), newKey(t)
+	require.NotEqual(t, one.Public(), other.Public())
 }
