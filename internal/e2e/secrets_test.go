@@ -62,7 +62,7 @@ const allSecrets = `secrets: [{name: API_TOKEN, from: "file:api-token"}, {name: 
 // the same search has to find.
 func TestSecretsAreNowhereElse(t *testing.T) {
 	p, s := startWithSecrets(t)
-	p.node("TIDEWAIT_NODE_BACKENDS=process,microvm", "TIDEWAIT_NODE_MEMORY=1500Mi")
+	p.node("TIDEWAIT_NODE_BACKENDS=process,microvm", "TIDEWAIT_NODE_MEMORY=1500Mi", "TIDEWAIT_NODE_BOOT_TIMEOUT=60s")
 	control := random("control")
 	sum := sha256.Sum256([]byte(s.file + s.env + s.command))
 
@@ -332,5 +332,24 @@ func TestSecretsOfAGatewayThatStaysAway(t *testing.T) {
 	}, []string{m.Status, m.FailureCode, m.Failure})
 	require.Zero(t, p.count("SELECT count(*) FROM open_waits"))
 	require.NoError(t, p.gateway.Start(t.Context()))
+	p.nothingLeft()
+}
+
+// TestSecretsOfARunThatIsExecutedAgain resets a phase whose run has its secrets:
+// the second execution has another key, gets none and counts as lost.
+func TestSecretsOfARunThatIsExecutedAgain(t *testing.T) {
+	p, _ := startWithSecrets(t)
+	p.node()
+	p.launch(missionDoc{name: "reset", phases: []phaseDoc{{name: "work", extra: allSecrets, script: `test -n "$API_TOKEN"; sleep 5`}}})
+	p.running("reset")
+
+	p.reset("phase.reset.work")
+
+	m := p.ended("reset")
+	require.Equal(t, "succeeded", m.Status, m.Failure)
+	runs := m.PhaseList[0].Runs
+	require.Len(t, runs, 2)
+	require.Equal(t, []string{"lost", "succeeded"}, []string{runs[0].Status, runs[1].Status})
+	require.Equal(t, "the engine gives the run no secrets: give run r1-1 its secrets: it has had its secrets, for another key: not possible in the present state", runs[0].Failure)
 	p.nothingLeft()
 }
