@@ -28,6 +28,10 @@ type Secrets struct {
 	Log     *slog.Logger
 }
 
+// atOnce is how many requests wait for gateways side by side, so that a gateway
+// that is silent holds up its own runs only.
+const atOnce = 64
+
 // Serve answers until ctx ends.
 func (s Secrets) Serve(ctx context.Context, ready func()) error {
 	return natsrpc.Service{
@@ -37,7 +41,7 @@ func (s Secrets) Serve(ctx context.Context, ready func()) error {
 				return s.give(ctx, api.NodeOfSecrets(natsrpc.Subject(ctx)), r)
 			})),
 		},
-		Code: secretsCode, Time: api.SecretsTime, Log: s.Log,
+		Code: secretsCode, Time: api.SecretsTime, Parallel: atOnce, Log: s.Log,
 	}.Serve(ctx, s.NATS, ready)
 }
 

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
@@ -109,7 +111,8 @@ func (g *giving) startGateway() {
 	dir := g.t.TempDir()
 	require.NoError(g.t, os.Chmod(dir, 0o700))
 	require.NoError(g.t, os.WriteFile(filepath.Join(dir, "token"), []byte(secretValue+"\n"), 0o600))
-	gw := gateway.Gateway{ID: "gw", Version: "0.0.0", Secrets: source.Sources{Dir: dir}, Heartbeat: time.Hour, Log: slog.New(slog.DiscardHandler)}
+	sources := source.Sources{Dir: dir, Time: time.Minute, Commands: map[string][]string{"blocked": {"/bin/sleep", "600"}}}
+	gw := gateway.Gateway{ID: "gw", Version: "0.0.0", Secrets: sources, Heartbeat: time.Hour, Log: slog.New(slog.DiscardHandler)}
 	conn := g.connect("gw")
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -331,4 +334,31 @@ func TestTheWaitEndsWithTheRun(t *testing.T) {
 			require.Zero(t, open, "a run that has ended does not wait")
 		})
 	}
+}
+
+// TestSecretsThatTakeLongHoldNobodyUp has more of them under way than a service
+// has instances.
+func TestSecretsThatTakeLongHoldNobodyUp(t *testing.T) {
+	g := startGiving(t)
+	g.startGateway()
+	key := newKey(t).Public()
+	ctx, giveUp := context.WithCancel(t.Context())
+	var slow errgroup.Group
+	for i := range 6 {
+		run, _ := g.run(fmt.Sprintf("slow%d", i), "command:blocked")
+		conn := g.connect(run.NodeID)
+		slow.Go(func() error {
+			return natsrpc.Ask(ctx, conn, api.SubjectNodeSecrets(run.NodeID), api.SecretsRequest{Run: run.RunID, Key: key, Left: 60_000}, &seal.Sealed{})
+		})
+	}
+	require.Eventually(t, func() bool {
+		var claimed int
+		err := g.db.QueryRow(ctx, `SELECT count(*) FROM topology_runs WHERE secrets_key IS NOT NULL`).Scan(&claimed)
+		return err == nil && claimed == 6
+	}, 30*time.Second, 10*time.Millisecond, "all of them are asked for side by side")
+	run, _ := g.run("quick", "file:token")
+	_, err := g.ask(run.NodeID, run.NodeID, run.RunID, key)
+	require.NoError(t, err)
+	giveUp()
+	require.ErrorIs(t, slow.Wait(), context.Canceled)
 }

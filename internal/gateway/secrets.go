@@ -12,13 +12,16 @@ import (
 	"tidewait/internal/secret/source"
 )
 
+// atOnce is how many requests may wait for their commands side by side.
+const atOnce = 8
+
 // serveSecrets seals secrets for runs until ctx ends. Who may ask is decided by
 // engines, and by NATS, which lets nobody else.
 func (g *Gateway) serveSecrets(ctx context.Context, nc *nats.Conn) error {
 	return natsrpc.Service{
 		Name: "tidewait-gateway-secrets", Version: g.Version, Description: "secrets of gateway " + g.ID,
 		Handlers: map[string]natsrpc.Handler{api.SubjectSealSecrets(g.ID): natsrpc.With(g.seal)},
-		Code:     secretsCode, Time: api.SealTime, Log: g.Log,
+		Code:     secretsCode, Time: api.SealTime, Parallel: atOnce, Log: g.Log,
 	}.Serve(ctx, nc, nil)
 }
 

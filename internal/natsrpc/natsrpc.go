@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,7 +46,10 @@ type Service struct {
 	Code func(error) string
 	// Time bounds the work for one request; 0: 5 s.
 	Time time.Duration
-	Log  *slog.Logger
+	// Parallel is how many requests of a subject each instance works on at a time,
+	// where one waits for others elsewhere; 0: one.
+	Parallel int
+	Log      *slog.Logger
 }
 
 // instances is how many copies of the service one process runs: micro runs an
@@ -59,6 +63,8 @@ const requestTime = 5 * time.Second
 // Serve answers until ctx ends. ready, when not nil, is called once requests
 // are answered.
 func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
+	var working sync.WaitGroup
+	defer working.Wait()
 	for range instances {
 		svc, err := micro.AddService(nc, micro.Config{Name: s.Name, Version: s.Version, Description: s.Description})
 		if err != nil {
@@ -67,7 +73,7 @@ func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 		defer func() { _ = svc.Stop() }()
 		for subject, h := range s.Handlers {
 			endpoint := strings.NewReplacer(".", "-", "*", "any").Replace(subject)
-			if err := svc.AddEndpoint(endpoint, s.answer(ctx, h), micro.WithEndpointSubject(subject)); err != nil {
+			if err := svc.AddEndpoint(endpoint, s.handler(ctx, nc, h, &working), micro.WithEndpointSubject(subject)); err != nil {
 				return fmt.Errorf("register %s with NATS: %w", subject, err)
 			}
 		}
@@ -82,19 +88,44 @@ func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 	return nil
 }
 
-func (s Service) answer(ctx context.Context, h Handler) micro.Handler {
+func (s Service) handler(ctx context.Context, nc *nats.Conn, h Handler, working *sync.WaitGroup) micro.Handler {
+	if s.Parallel == 0 {
+		return micro.HandlerFunc(func(req micro.Request) { s.sent(req, req.RespondJSON(s.answer(ctx, req, h))) })
+	}
+	room := make(chan struct{}, s.Parallel)
 	return micro.HandlerFunc(func(req micro.Request) {
-		ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Time, requestTime))
-		defer cancel()
-		ctx = context.WithValue(ctx, subjectKey{}, req.Subject())
-		reply := s.reply(h(ctx, req.Data()))
-		if reply.Error != nil {
-			s.Log.Debug("a request failed", "subject", req.Subject(), "code", reply.Error.Code, "error", reply.Error.Message)
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+			return
 		}
-		if err := req.RespondJSON(reply); err != nil {
-			s.Log.Warn("a reply was not sent", "subject", req.Subject(), "error", err)
-		}
+		working.Go(func() {
+			defer func() { <-room }()
+			// A request of micro must not be answered after its handler.
+			data, err := json.Marshal(s.answer(ctx, req, h))
+			if err == nil {
+				err = nc.Publish(req.Reply(), data)
+			}
+			s.sent(req, err)
+		})
 	})
+}
+
+func (s Service) answer(ctx context.Context, req micro.Request, h Handler) api.Reply {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Time, requestTime))
+	defer cancel()
+	ctx = context.WithValue(ctx, subjectKey{}, req.Subject())
+	reply := s.reply(h(ctx, req.Data()))
+	if reply.Error != nil {
+		s.Log.Debug("a request failed", "subject", req.Subject(), "code", reply.Error.Code, "error", reply.Error.Message)
+	}
+	return reply
+}
+
+func (s Service) sent(req micro.Request, err error) {
+	if err != nil {
+		s.Log.Warn("a reply was not sent", "subject", req.Subject(), "error", err)
+	}
 }
 
 // subjectKey is the key of a request's subject in its context.
