@@ -173,7 +173,7 @@ prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -   
 		`{"lattice":"prod"}`, `{"kind":"backoff","application":"shop"}`,
 		`{"kind":"dependency","code":"config_missing","lattice":"prod","application":"shop"}`,
 	}, b.requests(api.SubjectWaitList))
-	require.Equal(t, outcome{2, "", "tidewait: --kind \"host\" is not one of capacity, node, gateway, observer, lattice, backoff, dependency\n"},
+	require.Equal(t, outcome{2, "", "tidewait: --kind \"host\" is not one of capacity, node, gateway, hold, observer, lattice, backoff, dependency\n"},
 		b.run("waits", "--kind", "host"))
 }
 

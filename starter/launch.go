@@ -166,16 +166,17 @@ func alreadyRunning(name string) error {
 }
 
 func (l *launcher) launch(ctx context.Context) (api.LaunchReply, error) {
-	request, options := l.rerunRequest(), client.StartWorkflowOptions{}
 	if l.rerun != nil {
-		options = l.rerunOptions()
-	} else {
-		var err error
-		if request, err = l.bundled(ctx); err != nil {
-			return api.LaunchReply{}, err
-		}
-		options = startOptions(l.document.mission, l.actor)
+		return l.start(ctx, l.rerunOptions(), l.rerunRequest())
 	}
+	request, err := l.bundled(ctx)
+	if err != nil {
+		return api.LaunchReply{}, err
+	}
+	return l.start(ctx, startOptions(l.document.mission, l.actor), request)
+}
+
+func (l *launcher) start(ctx context.Context, options client.StartWorkflowOptions, request api.LaunchRequest) (api.LaunchReply, error) {
 	reply, err := l.updateWithStart(ctx, options, request)
 	if err != nil {
 		return reply, l.launchFault(ctx, err)

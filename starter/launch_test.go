@@ -80,6 +80,10 @@ func TestRefusedLaunches(t *testing.T) {
 			"tidewait: mission m is not launched: the turn is longer than the fleet's",
 		},
 		{
+			"nothing to begin from", temporal.NewApplicationError("phase \"build\" has no commit in launch 1, where it is failed", "RerunRefused"), 1,
+			"tidewait: mission m is not launched again: phase \"build\" has no commit in launch 1, where it is failed",
+		},
+		{
 			"another refusal", temporal.NewApplicationError("no database", "LaunchUnavailable"), 1,
 			"tidewait: mission m is not launched: no database",
 		},

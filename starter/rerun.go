@@ -39,12 +39,12 @@ With --wait or --follow the exit code is the mission's fate, as of launch.`,
 	cmd.Flags().StringVar(&file, "file", "", "a document that has changed from that phase on (default: the latest launch's)")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the mission has ended")
 	cmd.Flags().BoolVar(&follow, "follow", false, "wait, and show what happens")
-	if err := cmd.MarkFlagRequired("from"); err != nil {
-		panic(err)
-	}
 	mustCompleteFrom(c, cmd)
 	actor := addActor(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if rerun.From == "" {
+			return usage("name the phase to begin with: --from PHASE")
+		}
 		rerun.Mission = args[0]
 		l := launcher{cli: c, actor: *actor, rerun: &rerun}
 		var err error

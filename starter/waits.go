@@ -19,7 +19,7 @@ const watchInterval = 2 * time.Second
 func waitsCommand(c *cli) *cobra.Command {
 	var request api.WaitRequest
 	var watch bool
-	kinds := []string{"capacity", "node", "gateway", "observer", "lattice", "backoff", "dependency"}
+	kinds := []string{"capacity", "node", "gateway", "hold", "observer", "lattice", "backoff", "dependency"}
 	cmd := &cobra.Command{
 		Use:   "waits",
 		Short: "List everything that waits: who, why, since, bound, next look, place",

@@ -29,9 +29,11 @@ func (p *phase) place() (ledger.Placed, error) {
 			return ledger.Placed{}, failed(string(outcome.Incapable.Code), outcome.Incapable.Sentence, ledger.RunEnd{})
 		case outcome.Ended != nil:
 			return ledger.Placed{}, &phaseEnd{Ended: *outcome.Ended, written: true}
-		case outcome.Paused != nil && p.isLong():
-			return ledger.Placed{}, p.continueAsNew()
 		case outcome.Paused != nil:
+			p.progress.Waiting = nil
+			if p.isLong() && p.release.Len() == 0 { // a release that came is read before that
+				return ledger.Placed{}, p.continueAsNew()
+			}
 			outcome, err = p.awaitGate(*outcome.Paused)
 			continue
 		}
@@ -183,13 +185,11 @@ func (p *phase) declareCapacity(w ledger.Waiting) error {
 	})
 }
 
-// isLong reports whether the history is to be cut. A release that came is read
-// before that; other signals are no loss.
-func (p *phase) isLong() bool {
-	return workflow.GetInfo(p.ctx).GetContinueAsNewSuggested() && p.release.Len() == 0
-}
+// isLong reports whether the history is to be cut.
+func (p *phase) isLong() bool { return workflow.GetInfo(p.ctx).GetContinueAsNewSuggested() }
 
-// continueAsNew goes on with the same wait in a new run, which looks at once.
+// continueAsNew goes on with the same wait in a new run. Signals that are left
+// unread are no loss: the new run looks at once.
 func (p *phase) continueAsNew() error {
 	next := p.in
 	next.Resume = p.progress

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
 
 	"tidewait/internal/api"
 	"tidewait/internal/ledger"
@@ -87,11 +89,43 @@ func TestAHeldPhaseWaitsForItsRelease(t *testing.T) {
 	require.Equal(t, []workflows.RecordActsInput{{PhaseID: 7, Acts: []ledger.Act{{Key: "/nudge/1", Verb: "nudge", Actor: "bob"}}}},
 		inputs[workflows.RecordActsInput](e.fakes))
 	require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\n"+
-		"**waiting for hold** (`awaiting_release`), as of 2026-03-01 09:00:00Z\n\n"+
+		"**waiting for release** (`awaiting_release`), as of 2026-03-01 09:00:00Z\n\n"+
 		"- **why:** held by its document until somebody releases it: look at the survey first\n"+
 		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n"+
 		"- **next look:** as soon as somebody releases it\n"+
 		"- **you can:** release it with `tidewait phase release port survey`; give up with `tidewait phase cancel port survey`\n", shown)
+}
+
+func TestContinuingAsNewKeepsTheHold(t *testing.T) {
+	for name, released := range map[string]bool{"and nothing else": false, "and hears a release that came with it": true} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.keepGate(0)
+			e.RegisterDelayedCallback(func() {
+				e.SetContinueAsNewSuggested(true)
+				e.SignalWorkflowSkippingWorkflowTask(api.SignalNudge, api.Nudge{Actor: "bob"})
+				if released {
+					e.SignalWorkflowSkippingWorkflowTask(api.SignalRelease, api.Release{Actor: "ann"})
+				}
+				e.SignalWorkflow("unheard", nil)
+			}, time.Hour)
+
+			_, err := e.phase(held(0))
+
+			if released {
+				require.NoError(t, err)
+				return
+			}
+			var again *workflow.ContinueAsNewError
+			require.ErrorAs(t, err, &again)
+			var next workflows.PhaseInput
+			require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &next))
+			in := held(0)
+			in.Resume.Attempt = 1
+			require.Equal(t, in, next, "since is the database's")
+			require.Len(t, inputs[workflows.RecordActsInput](e.fakes), 1)
+		})
+	}
 }
 
 func TestAReleaseFromTheWebUIMayBeTypedAnyhow(t *testing.T) {
@@ -215,7 +249,7 @@ func TestAFailedCommandIsTriedAgainAfterAPause(t *testing.T) {
 		{PhaseID: 7, Attempt: 2, Pool: "microvm", Wake: "first", Gate: &ledger.Gate{Resume: "timer"}},
 	}, inputs[workflows.PlaceInput](e.fakes))
 	require.Equal(t, "r7-2", inputs[workflows.CommitResultsInput](e.fakes)[0].RunID)
-	require.Contains(t, shown, "**waiting for backoff** (`command_failed`), as of 2026-03-01 08:00:00Z\n\n- **why:** attempt 1 of 2 failed\n"+
+	require.Contains(t, shown, "**waiting for the next try** (`command_failed`), as of 2026-03-01 08:00:00Z\n\n- **why:** attempt 1 of 2 failed\n"+
 		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n- **next look:** 2026-03-01 08:00:40Z\n"+
 		"- **you can:** try now with `tidewait phase nudge port survey`; give up with `tidewait phase cancel port survey`\n")
 }

@@ -313,8 +313,12 @@ func phaseSummary(mission string, ordinal int, c PhaseCommand) string {
 }
 
 func phaseDetails(mission string, c PhaseCommand) string {
-	return fmt.Sprintf("- **command:** `%s`\n- **look now:** signal `nudge`, or `tidewait phase nudge %[2]s %[3]s`\n"+
+	text := fmt.Sprintf("- **command:** `%s`\n- **look now:** signal `nudge`, or `tidewait phase nudge %[2]s %[3]s`\n"+
 		"- **end it:** signal `cancel`, or `tidewait phase cancel %[2]s %[3]s`\n", clip(strings.Join(c.Command.Argv, " ")), mission, c.Name)
+	if c.Hold != nil {
+		text += fmt.Sprintf("- **release it:** signal `release`, or `tidewait phase release %s %s`\n", mission, c.Name)
+	}
+	return text
 }
 
 func cpus(milli int64) string {

@@ -115,11 +115,22 @@ func (w wait) markdown(now time.Time) string {
 		until = fmt.Sprintf("%s, after %s", stamp(w.bound), w.bound.Sub(w.since).Round(time.Second))
 	}
 	text := fmt.Sprintf("**waiting for %s** (`%s`), as of %s\n\n- **why:** %s\n- **since:** %s\n- **%s:** %s\n",
-		w.kind, w.code, stamp(now), w.reason, stamp(w.since), bound, until)
+		w.what(), w.code, stamp(now), w.reason, stamp(w.since), bound, until)
 	if w.position > 0 {
 		text += fmt.Sprintf("- **place in line:** %d\n", w.position)
 	}
 	return text + fmt.Sprintf("- **next look:** %s\n- **you can:** %s\n", w.next, w.hint)
+}
+
+// what is waited for. Most kinds are called by it.
+func (w wait) what() string {
+	switch w.kind {
+	case ledger.KindHold:
+		return "release"
+	case ledger.KindBackoff:
+		return "the next try"
+	}
+	return w.kind
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

@@ -147,23 +147,32 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 // time.
 func (e *execution) interrupted(ctx, turn context.Context, machine vm.VM, res workflows.ExecuteRunResult, exit vm.Exit, err error) workflows.ExecuteRunResult {
 	var s *stopped
-	if errors.As(context.Cause(ctx), &s) && errors.Is(err, vm.ErrEnded) {
-		res.Exit = &exit
-		err = s
-		if s.keep {
-			err = e.keep(ctx, s, machine, &res)
-		}
-		if err == nil {
-			err = s
-		}
-	} else if s != nil && s.keep {
-		err = fmt.Errorf("the command did not end within its grace of %s", e.agent.KillGrace)
+	if !errors.As(context.Cause(ctx), &s) {
+		return failed(res, vm.MachineDied, e.orTurn(turn, err))
 	}
-	return failed(res, vm.MachineDied, e.orTurn(turn, err))
+	if errors.Is(err, vm.ErrEnded) {
+		res.Exit = &exit
+	}
+	err = s
+	switch {
+	case !s.keep:
+	case res.Exit == nil:
+		err = fmt.Errorf("the command did not end within its grace of %s", e.agent.KillGrace)
+	default:
+		if keepErr := e.keep(ctx, s, machine, &res); keepErr != nil {
+			err = keepErr
+		}
+	}
+	return failed(res, codeCancelled, err)
 }
 
-// orTurn says that the turn is over when that is why a step ended.
+// orTurn says that the turn is over when that is why a step ended, or where the
+// run was when it was stopped.
 func (e *execution) orTurn(ctx context.Context, err error) error {
+	var s *stopped
+	if errors.As(context.Cause(ctx), &s) {
+		return fmt.Errorf("the run was stopped in its step %s", e.run.report.Step)
+	}
 	if errors.Is(context.Cause(ctx), errTurnIsOver) {
 		return &vm.Failure{Code: "turn_exceeded", Message: fmt.Sprintf("the run took longer than its turn of %s and was stopped", e.in.Turn)}
 	}
@@ -191,17 +200,25 @@ func (e *execution) inject(ctx context.Context, machine vm.VM) error {
 	defer cancel()
 	obj, err := e.agent.inputs.Get(ctx, e.in.Input.Name)
 	if err != nil {
-		return fmt.Errorf("read the workspace from the object store: %w", err)
+		return fmt.Errorf("read the workspace from the object store: %w", orCause(ctx, err))
 	}
 	defer obj.Close()
 	m, err := machine.Inject(ctx, obj)
 	if err != nil {
-		return err
+		return orCause(ctx, err)
 	}
 	if m.SHA256 != e.in.Input.SHA256 {
 		return fmt.Errorf("the workspace did not arrive whole: its digest is %s, not %s", m.SHA256, e.in.Input.SHA256)
 	}
 	return nil
+}
+
+// orCause is why ctx ended, if it has: not everything that ctx ends tells.
+func orCause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // collect streams the changed files into the node's bucket. The object counts
@@ -222,7 +239,7 @@ func (e *execution) collect(ctx context.Context, machine vm.VM, res *workflows.E
 		err = fmt.Errorf("keep the results in the object store: %w", putErr)
 	}
 	if err != nil {
-		return err
+		return orCause(ctx, err)
 	}
 	res.Results = workflows.Object{Bucket: api.BucketResults(e.agent.Node), Name: e.in.Machine.RunID, SHA256: result.SHA256}
 	res.Deleted = result.Deleted
@@ -275,7 +292,7 @@ func (e *execution) step(name string, info *vm.Info) {
 }
 
 // codeCancelled is the failure code of a run that a person has ended.
-const codeCancelled = "cancelled"
+const codeCancelled vm.FailureCode = "cancelled"
 
 // explain turns the reason for which a run was ended, if it was, into its
 // result. A run that the agent gave up is lost, not failed: its phase is placed
@@ -288,7 +305,7 @@ func explain(res workflows.ExecuteRunResult, cause error) (workflows.ExecuteRunR
 	case errors.Is(cause, errLeaseEnded), errors.Is(cause, errStopping), errors.Is(cause, errSuperseded):
 		return workflows.ExecuteRunResult{Info: res.Info, Lost: true, Failure: cause.Error()}, nil
 	case errors.As(cause, &s):
-		res.FailureCode = codeCancelled
+		res.FailureCode = string(codeCancelled)
 		return res, nil
 	case errors.Is(cause, errUnwanted):
 		res.FailureCode, res.Failure = "unwanted", cause.Error()

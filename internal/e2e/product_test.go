@@ -203,7 +203,7 @@ func (p *product) nothingLeft() {
 // machines lists what the backends keep on disk for machines, whichever agent
 // they belonged to, and processes that work in this test's directory.
 func (p *product) machines() []string {
-	found, err := filepath.Glob(filepath.Join(p.dir, "node", "*", "*", "r*-*"))
+	found, err := filepath.Glob(filepath.Join(p.dir, "node", "*", "*", "runs", "r*-*"))
 	require.NoError(p.t, err)
 	return append(found, p.processes("qemu-system", "tidewait-guest")...)
 }

@@ -40,6 +40,7 @@ func TestEveryExampleIsValid(t *testing.T) {
 		"microvm hello":      {"greet"},
 		"microvm survey":     {"survey", "extremes", "report"},
 		"microvm big":        {"hold"},
+		"microvm review":     {"report", "publish"},
 		"microvm impossible": {"giant"},
 		"process process":    {"count"},
 		"process signed":     {"sign"},
@@ -54,6 +55,7 @@ func TestExamplesRun(t *testing.T) {
 		"process.yaml": {"count.txt": "288\n"},
 		"secrets.yaml": {"signature.txt": "3c454a9147781b6afd8a16eba64ef4c49c9c2adefe6192f81b4ad855949e1399  -\n"},
 		"big.yaml":     {"held.txt": "held for 0 seconds\n"},
+		"review.yaml":  {"public/survey.txt": "files: 2\nreadings: 288\nstations: north-pier south-lock\n"},
 		"survey.yaml": {
 			"out/survey.txt":   "files: 2\nreadings: 288\nstations: north-pier south-lock\n",
 			"out/extremes.csv": "north-pier,2026-03-01,",

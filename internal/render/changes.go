@@ -58,6 +58,9 @@ func (c *changes) phase(was, is api.Phase) {
 func (c *changes) pastWaits(title string, was, is api.Phase) {
 	for _, w := range is.Waits[min(len(was.Waits), len(is.Waits)):] {
 		text := w.EndedBy
+		if w.Actor != "" {
+			text += " by " + w.Actor
+		}
 		if w.EndedBy == "placed" && is.Node != "" {
 			text += " on " + is.Node
 		}
@@ -109,7 +112,11 @@ func committed(p api.Phase) string {
 	if p.Commit == "" {
 		return ""
 	}
-	return ", commit " + short(p.Commit)
+	text := ", commit " + short(p.Commit)
+	if p.TakenFrom > 0 {
+		text += fmt.Sprintf(", taken over from launch %d", p.TakenFrom)
+	}
+	return text
 }
 
 func because(code, sentence string) string {

@@ -178,16 +178,13 @@ func (o Options) Phase(mission string, p api.Phase) string {
 	return out
 }
 
-// actLabels say what a person did.
-var actLabels = map[string]string{api.SignalNudge: "nudged", api.SignalCancel: "cancel", api.SignalRelease: "release"}
-
 // act returns the label and the text of what a person did.
 func (o Options) act(a api.Act) (label, text string) {
 	text = "by " + cmp.Or(a.Actor, "somebody") + ", " + o.moment(a.At)
 	if a.Note != "" {
 		text += ": " + a.Note
 	}
-	return cmp.Or(actLabels[a.Verb], a.Verb), text
+	return a.Verb, text
 }
 
 func (o Options) phaseTitle(mission string, p api.Phase) string {

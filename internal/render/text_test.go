@@ -38,7 +38,10 @@ func TestBoundsInTheUnitThatFits(t *testing.T) {
 		{at("12:19:05"), at("14:19:05"), "41 min of 120 (fails 14:19:05Z)"},
 		{at("12:59:50"), at("14:59:50"), "17 s of 120 min (fails 14:59:50Z)"},
 		{at("12:59:50"), at("13:00:20"), "17 s of 30 (fails 13:00:20Z)"},
-		{at("13:00:00"), at("13:02:00").AddDate(0, 0, 1), "7 s of 1442 min (fails 2026-12-01 13:02:00Z)"},
+		{at("13:00:00"), at("13:02:00").AddDate(0, 0, 1), "7 s of 24 h (fails 2026-12-01 13:02:00Z)"},
+		{at("12:00:07"), at("22:00:06"), "60 min of 600 (fails 22:00:06Z)"},
+		{at("12:00:07"), at("22:00:07"), "60 min of 10 h (fails 22:00:07Z)"},
+		{at("10:00:07"), at("10:00:07").AddDate(0, 0, 3), "3 h of 72 (fails 2026-12-03 10:00:07Z)"},
 		{at("13:00:09"), at("14:00:09"), "0 s of 60 min (fails 14:00:09Z)"},
 	} {
 		p := api.Phase{Name: "p", Ordinal: 1, Status: "pending", Wait: &api.Wait{Kind: "capacity", Since: test.since, Bound: &test.bound}}

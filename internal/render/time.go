@@ -53,12 +53,22 @@ func (o Options) span(start time.Time, end *time.Time) string {
 	return Duration(end.Sub(start)) + " (" + o.clock(start) + " to " + o.clock(*end) + ")"
 }
 
+// manyHours is from when on a bound is told in hours.
+const manyHours = 10 * time.Hour
+
 // elapsedOf returns how much of a bound is used: "41 min of 120". Bounds of two
-// minutes and more count in minutes, shorter ones in seconds; the unit is
-// repeated only where the two differ.
+// minutes and more count in minutes, very long ones in hours, short ones in
+// seconds; the unit is repeated only where the two differ.
 func elapsedOf(elapsed, bound time.Duration) string {
 	elapsed = max(elapsed, 0)
+	hours := bound.Round(time.Hour) / time.Hour
 	switch {
+	case bound >= manyHours && elapsed < time.Minute:
+		return fmt.Sprintf("%d s of %d h", elapsed/time.Second, hours)
+	case bound >= manyHours && elapsed < 2*time.Hour:
+		return fmt.Sprintf("%d min of %d h", elapsed/time.Minute, hours)
+	case bound >= manyHours:
+		return fmt.Sprintf("%d h of %d", elapsed/time.Hour, hours)
 	case bound < 2*time.Minute:
 		return fmt.Sprintf("%d s of %d", elapsed/time.Second, bound.Round(time.Second)/time.Second)
 	case elapsed < time.Minute:

@@ -57,9 +57,11 @@ func (o Options) waitFields(w api.Wait) string {
 		add("", n.NodeID+": "+n.Why)
 	}
 	add("frees", o.frees(w))
-	if w.Kind == "backoff" && w.NextCheck != nil {
+	switch {
+	case w.Kind == ledger.KindHold: // nobody looks: it is told
+	case w.Kind == ledger.KindBackoff && w.NextCheck != nil:
 		add("tries", fmt.Sprintf("%d failed, next %s", w.Attempts, o.moment(*w.NextCheck)))
-	} else {
+	default:
 		add("looked", o.looked(w))
 	}
 	return out.String()

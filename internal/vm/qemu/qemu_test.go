@@ -13,7 +13,7 @@ import (
 	"tidewait/internal/vm/vmtest"
 )
 
-const killGrace = 300 * time.Millisecond
+const killGrace = 3 * time.Second
 
 // imageDir is the environment variable that tells a child where the guest image is.
 const imageDir = "TIDEWAIT_VMTEST_IMAGE"
