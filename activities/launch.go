@@ -145,7 +145,7 @@ func launchedMission(m mission.Mission) workflows.LaunchedMission {
 }
 
 func command(p mission.Phase) workflows.PhaseCommand {
-	c := workflows.PhaseCommand{Name: p.Name, Attempts: p.Attempts, Hold: hold(p)}
+	c := workflows.PhaseCommand{Name: p.Name, Secrets: secretNames(p), Attempts: p.Attempts, Hold: hold(p)}
 	if !p.Composed() {
 		c.Command, c.Collect, c.Machine = vm.Command{Argv: p.Run, Env: p.Env}, p.Collect, machine(p.Resources)
 		return c
@@ -168,4 +168,12 @@ func hold(p mission.Phase) *ledger.Hold {
 		return nil
 	}
 	return &ledger.Hold{Reason: p.Hold.Reason, MaxWait: p.Hold.MaxWait}
+}
+
+func secretNames(p mission.Phase) []string {
+	var names []string
+	for _, s := range p.Secrets {
+		names = append(names, s.Name)
+	}
+	return names
 }

@@ -140,6 +140,7 @@ func (c *checker) gateway() {
 	c.want(!relative, "absolute paths", "gateway.roots")
 	malformed := slices.ContainsFunc(g.GitConfig, func(pair string) bool { return !isGitConfig(pair) })
 	c.want(!malformed, "git settings such as http.proxy=http://proxy:3128", "gateway.git_config")
+	c.secrets()
 }
 
 func (c *checker) wadm() {

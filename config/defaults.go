@@ -48,6 +48,7 @@ func Defaults() Settings {
 			Protocols: []string{"https", "ssh"},
 			Roots:     []string{},
 			GitConfig: []string{},
+			SecretEnv: []string{}, SecretCommands: map[string]string{}, SecretCommandTimeout: 10 * time.Second,
 		},
 		Wadm: Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64, Watch: []string{}, URLs: map[string]string{}, Credentials: map[string]string{}},
 		Dev:  Dev{Nodes: 1},

@@ -57,9 +57,12 @@ func TestDefaults(t *testing.T) {
 			ResultFiles: 20000, ResultBytes: 1073741824, RunUser: "nobody", ProbeTimeout: time.Minute,
 			Snapshots: 4, SnapshotBytes: 1073741824,
 		},
-		Gateway: config.Gateway{Protocols: []string{"https", "ssh"}, Roots: []string{}, GitConfig: []string{}},
-		Wadm:    config.Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64, Watch: []string{}, URLs: map[string]string{}, Credentials: map[string]string{}},
-		Dev:     config.Dev{Nodes: 1},
+		Gateway: config.Gateway{
+			Protocols: []string{"https", "ssh"}, Roots: []string{}, GitConfig: []string{},
+			SecretEnv: []string{}, SecretCommands: map[string]string{}, SecretCommandTimeout: 10 * time.Second,
+		},
+		Wadm: config.Wadm{APIPrefix: "wadm.api", Lattice: "default", Concurrency: 64, Watch: []string{}, URLs: map[string]string{}, Credentials: map[string]string{}},
+		Dev:  config.Dev{Nodes: 1},
 	}, load(t, config.Options{}))
 }
 
@@ -99,6 +102,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		"node.run_user", "node.probe_timeout", "node.snapshots", "node.snapshot_bytes",
 		"wadm.api_prefix", "wadm.multitenant", "wadm.lattice", "wadm.protect_shared", "wadm.concurrency", "wadm.watch", "wadm.urls", "wadm.credentials",
 		"gateway.id", "gateway.protocols", "gateway.roots", "gateway.git_config",
+		"gateway.secret_dir", "gateway.secret_env", "gateway.secret_commands", "gateway.secret_command_timeout",
 		"dev.temporal_cli", "dev.postgres_bin", "dev.nodes", "dev.simulated_hosts",
 	}, documented)
 	require.ElementsMatch(t, config.KeyNames(), documented)

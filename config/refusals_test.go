@@ -52,6 +52,7 @@ func TestFileRefusals(t *testing.T) {
 
 func TestImpossibleValues(t *testing.T) {
 	const yearLong = ": want more than 0s and at most 8760h"
+	const commandsWanted = "want pairs of a name and a program with its arguments, such as {ci: /usr/bin/vault read -field=token secret/ci}"
 	for _, c := range []struct{ env, want string }{
 		{"LOG_LEVEL=loud", `log.level = "loud" (TIDEWAIT_LOG_LEVEL): want one of debug, info, warn, error`},
 		{"WADM_API_PREFIX=wadm.*", `wadm.api_prefix = "wadm.*" (TIDEWAIT_WADM_API_PREFIX): want tokens of a NATS subject separated by dots, such as wadm.api`},
@@ -89,6 +90,13 @@ func TestImpossibleValues(t *testing.T) {
 		{"FLEET_PRIORITY=-1", `fleet.priority = "-1" (TIDEWAIT_FLEET_PRIORITY): want 0 to 100`},
 		{"FLEET_AGEING=0s", `fleet.ageing = "0s" (TIDEWAIT_FLEET_AGEING)` + yearLong},
 		{"FLEET_HEAD_WINDOW=0", `fleet.head_window = "0" (TIDEWAIT_FLEET_HEAD_WINDOW): want 1 or more`},
+		{"GATEWAY_SECRET_DIR=secrets", `gateway.secret_dir = "secrets" (TIDEWAIT_GATEWAY_SECRET_DIR): want an absolute path`},
+		{"GATEWAY_SECRET_ENV=TOKEN,A-B", `gateway.secret_env = "TOKEN,A-B" (TIDEWAIT_GATEWAY_SECRET_ENV): want names of environment variables, such as [NPM_TOKEN]`},
+		{"GATEWAY_SECRET_COMMANDS=ci=vault read", `gateway.secret_commands = "ci=vault read" (TIDEWAIT_GATEWAY_SECRET_COMMANDS): ` + commandsWanted},
+		{"GATEWAY_SECRET_COMMANDS=ci= ", `gateway.secret_commands = "ci= " (TIDEWAIT_GATEWAY_SECRET_COMMANDS): ` + commandsWanted},
+		{"GATEWAY_SECRET_COMMANDS=.ci=/bin/true", `gateway.secret_commands = ".ci=/bin/true" (TIDEWAIT_GATEWAY_SECRET_COMMANDS): ` + commandsWanted},
+		{"GATEWAY_SECRET_COMMAND_TIMEOUT=0s", `gateway.secret_command_timeout = "0s" (TIDEWAIT_GATEWAY_SECRET_COMMAND_TIMEOUT): want more than 0s and at most 25s`},
+		{"GATEWAY_SECRET_COMMAND_TIMEOUT=26s", `gateway.secret_command_timeout = "26s" (TIDEWAIT_GATEWAY_SECRET_COMMAND_TIMEOUT): want more than 0s and at most 25s`},
 		{"NODE_ID=a.b", `node.id = "a.b" (TIDEWAIT_NODE_ID): want 1 to 63 letters, digits, - or _`},
 		{"NODE_LABELS=a", `node.labels = "a" (TIDEWAIT_NODE_LABELS): want pairs of a name and a value, each name once`},
 		{"NODE_LABELS==a", `node.labels = "=a" (TIDEWAIT_NODE_LABELS): want labels with names`},

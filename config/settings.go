@@ -102,6 +102,11 @@ type Gateway struct {
 	Protocols []string `mapstructure:"protocols"` // of workspace URLs: https, ssh, git, file
 	Roots     []string `mapstructure:"roots"`     // directories whose repositories file URLs may name
 	GitConfig []string `mapstructure:"git_config"`
+	// Secrets that missions may name. Nothing else is given away.
+	SecretDir            string            `mapstructure:"secret_dir"` // absolute; a file for each secret; empty: none
+	SecretEnv            []string          `mapstructure:"secret_env"` // variables
+	SecretCommands       map[string]string `mapstructure:"secret_commands"`
+	SecretCommandTimeout time.Duration     `mapstructure:"secret_command_timeout"`
 }
 
 // Wadm configures the API that wash and other clients of wadm speak.

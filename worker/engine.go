@@ -55,6 +55,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	server := engine.Server{
 		Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Changed: courier.Kick, Version: version, Log: svc.log,
 	}
+	secrets := engine.Secrets{Store: db, NATS: svc.nats, Version: version, Log: svc.log}
 
 	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
 		WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,
@@ -89,10 +90,11 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	g.Go(func() error { dispatcher.Run(ctx); return nil })
 	g.Go(func() error { sweep.Run(ctx); return nil })
 	g.Go(func() error { courier.Run(ctx); return nil })
-	serving := make(chan struct{}, 2)
+	serving := make(chan struct{}, 3)
 	up := func() { serving <- struct{}{} }
 	g.Go(func() error { return server.Serve(ctx, svc.nats, up) })
 	g.Go(func() error { return applications.Serve(ctx, up) })
+	g.Go(func() error { return secrets.Serve(ctx, up) })
 	g.Go(func() error { return readyWhen(ctx, serving, cap(serving), ready) })
 	return g.Wait()
 }

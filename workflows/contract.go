@@ -55,6 +55,7 @@ type LaunchedMission struct {
 type PhaseCommand struct {
 	Name     string         `json:"name"`
 	Command  vm.Command     `json:"command"`
+	Secrets  []string       `json:"secrets,omitempty"` // names of the variables that are; never their values
 	Collect  []string       `json:"collect,omitempty"`
 	Machine  vm.Spec        `json:"machine"` // without its run id
 	Agents   []AgentCommand `json:"agents,omitempty"`
@@ -200,6 +201,7 @@ type ExecuteRunInput struct {
 	Backend string        `json:"backend"`
 	Machine vm.Spec       `json:"machine"` // with its run id; of a composed phase with nothing else
 	Command vm.Command    `json:"command"`
+	Secrets []string      `json:"secrets,omitempty"` // names of further variables, whose values the node asks for
 	Collect []string      `json:"collect,omitempty"`
 	Input   Object        `json:"input"` // the same for all machines
 	Turn    time.Duration `json:"turn"`  // nanoseconds

@@ -44,7 +44,7 @@ func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, error) {
 	machine.RunID = placed.RunID
 	in := ExecuteRunInput{
 		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, Backend: p.in.Pool, Machine: machine,
-		Command: p.in.Command.Command, Collect: p.in.Command.Collect, Input: p.in.Checkout.Input,
+		Command: p.in.Command.Command, Secrets: p.in.Command.Secrets, Collect: p.in.Command.Collect, Input: p.in.Checkout.Input,
 		Turn: placed.Turn, Node: placed.NodeID, Agents: p.in.Command.Agents,
 	}
 	summary := fmt.Sprintf("run %s on %s: create, inject, run, collect, destroy", placed.RunID, placed.NodeID)

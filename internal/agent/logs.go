@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tidewait/internal/api"
+	"tidewait/internal/secret/redact"
+	"tidewait/internal/vm"
 	"tidewait/workflows"
 )
 
@@ -25,6 +27,7 @@ type logWriter struct {
 	subject string
 	left    int
 	log     *slog.Logger
+	clean   map[string]*redact.Stream // by stream; takes secrets out
 }
 
 // newLogWriter returns the log of a run, or of one agent of it.
@@ -32,10 +35,18 @@ func newLogWriter(js jetstream.JetStream, in workflows.ExecuteRunInput, agent st
 	return &logWriter{js: js, subject: api.SubjectLog(in.Mission, in.Launch, in.Phase, in.Machine.RunID, agent), left: maxLogBytes, log: log}
 }
 
+// hide takes secrets out of everything that is published from now on.
+func (w *logWriter) hide(r *redact.Redactor) {
+	w.clean = map[string]*redact.Stream{"stdout": r.Stream(), "stderr": r.Stream()}
+}
+
 // line publishes one line. A log that cannot be kept never fails its run.
 func (w *logWriter) line(stream string, line []byte) {
 	if w.left < 0 {
 		return
+	}
+	if clean := w.clean[stream]; clean != nil {
+		line = clean.Line(line, len(line) == vm.MaxLine) // before it is cut
 	}
 	if len(line) > maxLogLine {
 		line = append(line[:maxLogLine:maxLogLine], "… (line cut)"...)

@@ -9,6 +9,7 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/objects"
+	"tidewait/internal/secret/redact"
 	"tidewait/internal/vm"
 	"tidewait/workflows"
 )
@@ -26,6 +27,9 @@ type run struct {
 	agents []api.AgentReport // of a composed phase
 	stop   context.CancelCauseFunc
 	gone   chan struct{} // closed when the machine is gone
+	// redactor knows the secrets of the run; nil: there are none. It is the
+	// execution's alone.
+	redactor *redact.Redactor
 }
 
 // Execute carries one run through its steps and returns how it ended; its
@@ -46,6 +50,7 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 	cause := context.Cause(ctx)
 	work.destroy()
 	res, err = explain(res, cause)
+	clean(r.redactor, &res)
 	a.finish(r, !res.Lost)
 	return res, err
 }
@@ -63,6 +68,14 @@ func (a *Agent) work(in workflows.ExecuteRunInput, r *run, step func(string)) wo
 		return a.newTeam(in, r, step)
 	}
 	return &execution{agent: a, in: in, run: r, tell: step}
+}
+
+// clean takes secrets out of what a result says.
+func clean(r *redact.Redactor, res *workflows.ExecuteRunResult) {
+	res.Failure = r.Text(res.Failure)
+	for i := range res.Agents {
+		res.Agents[i].Failure = r.Text(res.Agents[i].Failure)
+	}
 }
 
 // begin registers a run, after ending an older execution of it.
@@ -135,8 +148,18 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if err := e.inject(turn, machine); err != nil {
 		return failed(res, vm.InjectFailed, e.orTurn(turn, err))
 	}
+	command := e.in.Command
+	if len(e.in.Secrets) > 0 {
+		e.step("secrets", &res.Info)
+		values, err := e.secrets(turn)
+		if err != nil {
+			return e.withoutSecrets(turn, res, err)
+		}
+		e.logs.hide(e.run.redactor)
+		command = with(command, values)
+	}
 	e.step("run", &res.Info)
-	exit, err := machine.Run(turn, e.in.Command, e.logs.line)
+	exit, err := machine.Run(turn, command, e.logs.line)
 	if err != nil {
 		return e.interrupted(ctx, turn, machine, res, exit, err)
 	}

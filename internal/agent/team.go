@@ -27,6 +27,7 @@ type team struct {
 	machines *group.Group // nil: there are none
 	members  []*member
 	byRun    map[string]*member // by the run id of the machine
+	secrets  map[string]string  // of every command, by variable
 }
 
 // member is one machine of a team.
@@ -103,6 +104,19 @@ func (t *team) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if err := t.each(turn, (*member).injectFiles); err != nil {
 		return t.failed(turn, vm.InjectFailed, err)
 	}
+	if len(t.in.Secrets) > 0 {
+		t.step("secrets")
+		// They are the run's, and so asked for once.
+		asking := execution{agent: t.agent, in: t.in, run: t.run}
+		values, err := asking.secrets(turn)
+		if err != nil {
+			return asking.withoutSecrets(turn, t.result(), err)
+		}
+		t.secrets = values
+		for _, m := range t.members {
+			m.logs.hide(t.run.redactor)
+		}
+	}
 	t.step("run")
 	unwatch := context.AfterFunc(turn, func() { t.keepEnded(ctx) })
 	decided, err := t.machines.Run(turn, t.logs)
@@ -148,19 +162,20 @@ func (n noting) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 	m := n.team.byRun[s.RunID]
 	m.result.Info = machine.Info()
 	m.step("create", &m.result.Info)
-	return noted{machine, m}, nil
+	return noted{machine, n.team, m}, nil
 }
 
 // noted is a machine the begin and the end of whose command are noted.
 type noted struct {
 	vm.VM
+	team *team
 	*member
 }
 
 // Run implements [vm.VM].
 func (n noted) Run(ctx context.Context, c vm.Command, logs vm.LogSink) (vm.Exit, error) {
 	n.step("run", &n.result.Info)
-	exit, err := n.VM.Run(ctx, c, logs)
+	exit, err := n.VM.Run(ctx, with(c, n.team.secrets), logs)
 	n.ended(n.VM, exit, err, ctx.Err() != nil)
 	var s *stopped
 	if errors.As(err, &s) && errors.Is(err, vm.ErrEnded) && s.keep {

@@ -32,7 +32,7 @@ type Heartbeat struct {
 // RunReport is the state of one run.
 type RunReport struct {
 	ID        string        `json:"id"`
-	Step      string        `json:"step"`    // create, inject, run, collect, destroy
+	Step      string        `json:"step"`    // create, inject, secrets, run, collect, destroy
 	Started   bool          `json:"started"` // every machine answers, so that none counts as starting
 	Accel     string        `json:"accel,omitempty"`
 	Kernel    string        `json:"kernel,omitempty"`

@@ -36,7 +36,8 @@ const (
 func SubjectGateway(id, verb string) string { return "tidewait.gateway." + id + "." + verb }
 
 // Error is the reply to a request that failed. Code is from a closed list:
-// "not_found", "invalid", "conflict", "unavailable", "internal".
+// "not_found", "invalid", "conflict", "unavailable", "internal", and
+// [CodeSecretUnavailable].
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -124,7 +125,7 @@ type Phase struct {
 	Attempt     int        `json:"attempt"` // from 1
 	WorkflowID  string     `json:"workflowId"`
 	Node        string     `json:"node,omitempty"` // of the latest run
-	Step        string     `json:"step,omitempty"` // of the running run: create, inject, run, collect, destroy, commit
+	Step        string     `json:"step,omitempty"` // of the running run: create, inject, secrets, run, collect, destroy, commit
 	Wait        *Wait      `json:"wait,omitempty"`
 	Waits       []PastWait `json:"waits,omitempty"` // those that ended, oldest first
 	Runs        []Run      `json:"runs,omitempty"`  // oldest first

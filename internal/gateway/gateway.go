@@ -17,10 +17,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"tidewait/internal/api"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/objects"
+	"tidewait/internal/secret/source"
 	"tidewait/internal/workspace"
 	"tidewait/workflows"
 )
@@ -33,6 +35,7 @@ type Gateway struct {
 	ID        string
 	Version   string
 	Checkouts *workspace.Gateway
+	Secrets   source.Sources
 	JS        jetstream.JetStream
 	Heartbeat time.Duration
 	Log       *slog.Logger
@@ -154,10 +157,18 @@ func hexDigest(digest string) (string, error) {
 	return hex.EncodeToString(sum), nil
 }
 
-// Run sends heartbeats and answers questions about checkouts until ctx ends.
+// Run sends heartbeats, answers questions about checkouts and seals secrets until
+// ctx ends.
 // ready is called after the first heartbeat that was acknowledged.
 func (g *Gateway) Run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	go g.beat(ctx, nc, ready)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return g.serveSecrets(ctx, nc) })
+	group.Go(func() error { return g.serveResults(ctx, nc) })
+	return group.Wait()
+}
+
+func (g *Gateway) serveResults(ctx context.Context, nc *nats.Conn) error {
 	return natsrpc.Service{
 		Name: "tidewait-gateway", Version: g.Version, Description: "results of missions on gateway " + g.ID,
 		Handlers: map[string]natsrpc.Handler{

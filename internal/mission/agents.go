@@ -83,6 +83,13 @@ func (r *reader) composed(phase Phase, fields map[string]value) Phase {
 		r.about(run, `"run"`, "cannot stand beside agents", "keep one of them: run for one machine, agents for several")
 	}
 	phase.Agents = r.agents(agents, phase)
+	for _, a := range phase.Agents {
+		for _, s := range phase.Secrets {
+			if _, plain := a.Env[s.Name]; plain {
+				r.about(agents, quote(s.Name), "is a secret of the phase, and in env of agent "+a.Name, "keep one of them")
+			}
+		}
+	}
 	phase.Resources, phase.Run, phase.Env, phase.Collect = Resources{}, nil, nil, nil
 	phase.Until = agentNames(phase.Agents)
 	if hasUntil {

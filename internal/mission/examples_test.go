@@ -44,6 +44,7 @@ func TestEveryExampleIsValid(t *testing.T) {
 		"microvm impossible": {"giant"},
 		"process process":    {"count"},
 		"microvm composed":   {"review"}, // run in internal/e2e, since its machines need each other
+		"process signed":     {"sign"},
 	}, phases)
 }
 
@@ -53,6 +54,7 @@ func TestExamplesRun(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"hello.yaml":   {"greeting.txt": "hello from Linux "},
 		"process.yaml": {"count.txt": "288\n"},
+		"secrets.yaml": {"signature.txt": "3c454a9147781b6afd8a16eba64ef4c49c9c2adefe6192f81b4ad855949e1399  -\n"},
 		"big.yaml":     {"held.txt": "held for 0 seconds\n"},
 		"review.yaml":  {"public/survey.txt": "files: 2\nreadings: 288\nstations: north-pier south-lock\n"},
 		"survey.yaml": {
@@ -73,6 +75,9 @@ func TestExamplesRun(t *testing.T) {
 						value = "0"
 					}
 					cmd.Env = append(cmd.Env, key+"="+value)
+				}
+				for _, secret := range phase.Secrets {
+					cmd.Env = append(cmd.Env, secret.Name+"=a sample value")
 				}
 				slices.Sort(cmd.Env)
 				output, err := cmd.CombinedOutput()

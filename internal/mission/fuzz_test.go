@@ -13,7 +13,7 @@ import (
 // the text, and a mission that is read the same twice.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		smallest, largest, "", "a: &a [*a]", "{\"a\": [1, {}]}", "? [a]\n: b\n", "<<: *x", "a: !!binary x", "- |\n  x\n--- \n...",
+		smallest, largest, smallest + "      secrets: [{name: A, from: file:a}, {name: A, from: ~}, [x], {from: 1}]\n", "", "a: &a [*a]", "{\"a\": [1, {}]}", "? [a]\n: b\n", "<<: *x", "a: !!binary x", "- |\n  x\n--- \n...",
 		"apiVersion: tidewait/v1\nkind: Mission\nmetadata: ~\nspec: {phases: [[], {}, {run: 1}]}\n", "\xef\xbb\xbfa: 1", "a: !!float x\n#c\n\t",
 	} {
 		f.Add([]byte(seed))

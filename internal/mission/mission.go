@@ -45,6 +45,7 @@ type Phase struct {
 	Image     string            `json:"image"` // "default"
 	Run       []string          `json:"run,omitempty"`
 	Env       map[string]string `json:"env,omitempty"`
+	Secrets   []Secret          `json:"secrets,omitempty"` // none is named like a variable of Env
 	Collect   []string          `json:"collect,omitempty"` // slash-separated globs with **; empty: every change
 	Agents    []Agent           `json:"agents,omitempty"`
 	Until     []string          `json:"until,omitempty"` // the agents whose success is the phase's; of a composed phase never empty

@@ -183,6 +183,9 @@ func (r *reader) phase(v value) Phase {
 			phase.Hold = r.hold(field)
 		}
 	}
+	if field, ok := fields["secrets"]; ok {
+		phase.Secrets = r.secrets(field, phase.Env)
+	}
 	return r.composed(phase, fields)
 }
 

@@ -41,6 +41,7 @@ spec:
       image: default
       run: [sh, -c, "make survey", ""]
       env: {MODE: fast, _1: "true"}
+      secrets: [{name: API_TOKEN, from: file:api-token}, {name: _2, from: "command:vault.ci"}]
       collect: ["out/**", "*.[ch]"]
       attempts: 10
     - name: review
@@ -100,6 +101,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 					Image:     "default",
 					Run:       []string{"sh", "-c", "make survey", ""},
 					Env:       map[string]string{"MODE": "fast", "_1": "true"},
+					Secrets:   []mission.Secret{{Name: "API_TOKEN", From: "file:api-token"}, {Name: "_2", From: "command:vault.ci"}},
 					Collect:   []string{"out/**", "*.[ch]"},
 					Attempts:  10,
 				},
@@ -209,7 +211,7 @@ bad.yaml:21:7: spec.phases[1].name: "survey" is the name of two phases, first on
 bad.yaml:22:20: spec.phases[1].run[1]: 30 is not text; write "30" with the quotes
 bad.yaml:24:13: spec.phases[2].hold: "later" is not allowed; write true, or for example {reason: look at the survey first, maxWait: 24h}
 bad.yaml:25:15: spec.phases[2].agents: the list is empty; write one or more agents, or run for a phase of one machine
-bad.yaml:26:7: spec.phases[3]: "nmae" is not a key here; did you mean name? the keys are name, resources, requires, image, run, env, collect, attempts, hold, agents, until
+bad.yaml:26:7: spec.phases[3]: "nmae" is not a key here; did you mean name? the keys are name, resources, requires, image, run, env, collect, attempts, hold, agents, until, secrets
 bad.yaml:26:7: spec.phases[3]: "name" is missing; write the phase's name, for example survey
 bad.yaml:26:7: spec.phases[3]: "run" is missing; write the command as a list, for example [sh, -c, "make test"]`)
 }
@@ -296,8 +298,6 @@ func TestOneMistake(t *testing.T) {
 		"phases a mapping":     {"phases:\n    - name: greet\n      run: [echo, hello]", "phases: {}", "7:11: spec.phases: a mapping is not a list; write a list of phases, each with - name:"},
 		"merge key":            {"name: greet", "<<: {name: greet}\n      name: greet", `8:7: spec.phases[0]: "<<" cannot be used; merge keys are not supported; write the keys out or use an alias for the whole value`},
 		"key a list":           {"name: greet", "[a]: b\n      name: greet", `8:7: spec.phases[0]: a list cannot be a key; a key is a word`},
-		"secrets":              {"name: greet", "secrets: []\n      name: greet", `8:7: spec.phases[0].secrets: "secrets" cannot be used; secrets are not supported by this version; remove the key`},
-		"run empty":            {"[echo, hello]", "[]", `9:12: spec.phases[0].run: the list is empty; ` + runHint},
 		"run a null":           {"[echo, hello]", "[echo, ~]", `9:19: spec.phases[0].run[1]: nothing is not text; write a string`},
 		"run nothing":          {"[echo, hello]", `[""]`, `9:13: spec.phases[0].run[0]: "" is no command; ` + runHint},
 		"run a zero byte":      {"hello]", `"a\0b"]`, `9:19: spec.phases[0].run[1]: "a\x00b" contains a zero byte; remove it`},

@@ -61,6 +61,7 @@ func genMission() *rapid.Generator[mission.Mission] {
 					Labels: genLabels.Draw(t, "requires"),
 				},
 				Image:    "default",
+				Secrets:  genSecrets.Draw(t, "secrets"),
 				Attempts: rapid.IntRange(1, 10).Draw(t, "attempts"),
 				Hold:     genHold.Draw(t, "hold"),
 			}
@@ -94,6 +95,15 @@ var (
 			Reason:  rapid.SampledFrom([]string{"", "look at the survey first", "ask 漢"}).Draw(t, "reason"),
 			MaxWait: genDuration.Draw(t, "max wait"),
 		}
+	})
+	// Their names begin with S, those of env with anything and are shorter.
+	genSecrets = rapid.Custom(func(t *rapid.T) []mission.Secret {
+		var secrets []mission.Secret
+		for _, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`S[A-Z_]{9,20}`), 0, 3, rapid.ID[string]).Draw(t, "names") {
+			from := rapid.SampledFrom([]string{"file:a", "file:api-token.2", "env:_X9", "command:Vault_1"}).Draw(t, "from")
+			secrets = append(secrets, mission.Secret{Name: name, From: from})
+		}
+		return secrets
 	})
 	genGlobs = rapid.Custom(func(t *rapid.T) []string {
 		var globs []string
@@ -245,6 +255,13 @@ func writtenPhase(p mission.Phase) map[string]any {
 	phase := writtenCommand(p.Name, p.Resources, p.Run, p.Env, p.Collect)
 	if p.Composed() {
 		phase = writtenAgents(p)
+	}
+	var secrets []any
+	for _, s := range p.Secrets {
+		secrets = append(secrets, map[string]any{"name": s.Name, "from": s.From})
+	}
+	if len(secrets) > 0 {
+		phase["secrets"] = secrets
 	}
 	phase["requires"] = requires
 	if p.Attempts != 1 {

@@ -41,7 +41,7 @@ func TestSchemaAndParserKnowTheSameKeys(t *testing.T) {
 
 	shapes := map[string]shape{
 		"document": documentShape, "metadata": metadataShape, "spec": specShape, "workspace": workspaceShape,
-		"phase": phaseShape, "agent": agentShape, "resources": resourcesShape, "requires": requiresShape, "hold": holdShape,
+		"phase": phaseShape, "agent": agentShape, "resources": resourcesShape, "requires": requiresShape, "hold": holdShape, "secret": secretShape,
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(shapes)), slices.Collect(maps.Keys(objects)))
 	for name, s := range shapes {

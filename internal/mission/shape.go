@@ -69,7 +69,11 @@ var (
 		{name: "hold"},
 		{name: "agents"},
 		{name: "until"},
-		{name: "secrets", refused: "secrets are not supported by this version; remove the key"},
+		{name: "secrets"},
+	}
+	secretShape = shape{
+		{name: "name", required: "write the name of an environment variable, for example API_TOKEN"},
+		{name: "from", required: "write file:NAME, env:NAME or command:NAME"},
 	}
 	agentShape = shape{
 		{name: "name", required: "write the agent's name, for example author"},

@@ -3,12 +3,14 @@
 package natsrpc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -42,7 +44,12 @@ type Service struct {
 	Handlers                   map[string]Handler
 	// Code maps an error to a code of api.Error; empty means "internal".
 	Code func(error) string
-	Log  *slog.Logger
+	// Time bounds the work for one request; 0: 5 s.
+	Time time.Duration
+	// Parallel is how many requests of a subject each instance works on at a time,
+	// where one waits for others elsewhere; 0: one.
+	Parallel int
+	Log      *slog.Logger
 }
 
 // instances is how many copies of the service one process runs: micro runs an
@@ -50,12 +57,14 @@ type Service struct {
 // the next.
 const instances = 4
 
-// requestTime bounds the work for one request.
+// requestTime bounds the work for one request, unless its service says otherwise.
 const requestTime = 5 * time.Second
 
 // Serve answers until ctx ends. ready, when not nil, is called once requests
 // are answered.
 func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
+	var working sync.WaitGroup
+	defer working.Wait()
 	for range instances {
 		svc, err := micro.AddService(nc, micro.Config{Name: s.Name, Version: s.Version, Description: s.Description})
 		if err != nil {
@@ -63,8 +72,8 @@ func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 		}
 		defer func() { _ = svc.Stop() }()
 		for subject, h := range s.Handlers {
-			endpoint := strings.ReplaceAll(subject, ".", "-")
-			if err := svc.AddEndpoint(endpoint, s.answer(ctx, h), micro.WithEndpointSubject(subject)); err != nil {
+			endpoint := strings.NewReplacer(".", "-", "*", "any").Replace(subject)
+			if err := svc.AddEndpoint(endpoint, s.handler(ctx, nc, h, &working), micro.WithEndpointSubject(subject)); err != nil {
 				return fmt.Errorf("register %s with NATS: %w", subject, err)
 			}
 		}
@@ -79,18 +88,54 @@ func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 	return nil
 }
 
-func (s Service) answer(ctx context.Context, h Handler) micro.Handler {
+func (s Service) handler(ctx context.Context, nc *nats.Conn, h Handler, working *sync.WaitGroup) micro.Handler {
+	if s.Parallel == 0 {
+		return micro.HandlerFunc(func(req micro.Request) { s.sent(req, req.RespondJSON(s.answer(ctx, req, h))) })
+	}
+	room := make(chan struct{}, s.Parallel)
 	return micro.HandlerFunc(func(req micro.Request) {
-		ctx, cancel := context.WithTimeout(ctx, requestTime)
-		defer cancel()
-		reply := s.reply(h(ctx, req.Data()))
-		if reply.Error != nil {
-			s.Log.Debug("a request failed", "subject", req.Subject(), "code", reply.Error.Code, "error", reply.Error.Message)
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+			return
 		}
-		if err := req.RespondJSON(reply); err != nil {
-			s.Log.Warn("a reply was not sent", "subject", req.Subject(), "error", err)
-		}
+		working.Go(func() {
+			defer func() { <-room }()
+			// A request of micro must not be answered after its handler.
+			data, err := json.Marshal(s.answer(ctx, req, h))
+			if err == nil {
+				err = nc.Publish(req.Reply(), data)
+			}
+			s.sent(req, err)
+		})
 	})
+}
+
+func (s Service) answer(ctx context.Context, req micro.Request, h Handler) api.Reply {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Time, requestTime))
+	defer cancel()
+	ctx = context.WithValue(ctx, subjectKey{}, req.Subject())
+	reply := s.reply(h(ctx, req.Data()))
+	if reply.Error != nil {
+		s.Log.Debug("a request failed", "subject", req.Subject(), "code", reply.Error.Code, "error", reply.Error.Message)
+	}
+	return reply
+}
+
+func (s Service) sent(req micro.Request, err error) {
+	if err != nil {
+		s.Log.Warn("a reply was not sent", "subject", req.Subject(), "error", err)
+	}
+}
+
+// subjectKey is the key of a request's subject in its context.
+type subjectKey struct{}
+
+// Subject returns the subject of the request that a handler was called for,
+// which tells what stood where the handler's own has a wildcard.
+func Subject(ctx context.Context) string {
+	subject, _ := ctx.Value(subjectKey{}).(string)
+	return subject
 }
 
 func (s Service) reply(result any, err error) api.Reply {

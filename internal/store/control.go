@@ -190,6 +190,7 @@ FROM mission_phases p WHERE p.id = $1`, in.PhaseID).Scan(&out.Attempt, &failed)
 		queueRunEnd(b, in.PhaseID, in.Run)
 		b.Queue(releaseSQL, in.PhaseID, "")
 		b.Queue(clearTargetSQL, in.PhaseID)
+		b.Queue(endSecretsWaitSQL, in.PhaseID, "expired")
 		b.Queue(`
 UPDATE mission_phases SET status = 'pending', attempt = attempt + 1, place_kept = queued_at, queued_at = NULL, retry_at = $2
 WHERE id = $1`, in.PhaseID, next)

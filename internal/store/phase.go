@@ -125,6 +125,7 @@ WHERE id = $1 AND attempt = $2 AND status = 'running'`, phaseID, attempt)
 			queueRunEnd(b, phaseID, run)
 			b.Queue(releaseSQL, phaseID, "")
 			b.Queue(clearTargetSQL, phaseID)
+			b.Queue(endSecretsWaitSQL, phaseID, "lost")
 		}
 		b.Queue(`SELECT attempt FROM mission_phases WHERE id = $1`, phaseID).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&next) })

@@ -124,8 +124,12 @@ type Exit struct {
 // around it says so.
 func (e Exit) Killed() bool { return e.Signal == "SIGKILL" || (e.Signal == "" && e.Code == 128+9) }
 
+// MaxLine is how many bytes a [LogSink] gets at once.
+const MaxLine = 64 << 10
+
 // LogSink receives output. stream is "stdout" or "stderr"; line has no newline
-// and may be kept. What comes without an end of line is cut at 64 KiB.
+// and may be kept. A line of more than [MaxLine] bytes comes in pieces, of which
+// all but the last have so many.
 type LogSink func(stream string, line []byte)
 
 // Manifest is what a tar stream held.

@@ -101,7 +101,7 @@ func FuzzSession(f *testing.F) {
 			_, _ = s.Exec(t.Context(), Exec{}, 0, func(_ string, line []byte) {
 				lines++
 				require.NotContains(t, string(line), "\n")
-				require.LessOrEqual(t, len(line), maxLine)
+				require.LessOrEqual(t, len(line), vm.MaxLine)
 			})
 			require.LessOrEqual(t, lines, len(said)+1)
 		case 2:
@@ -310,7 +310,7 @@ func requireCode(t *testing.T, err error, code vm.FailureCode, part string) {
 }
 
 func TestLines(t *testing.T) {
-	long := strings.Repeat("x", maxLine)
+	long := strings.Repeat("x", vm.MaxLine)
 	for _, c := range []struct {
 		name   string
 		writes []string

@@ -6,9 +6,6 @@ import (
 	"tidewait/internal/vm"
 )
 
-// maxLine is where a line without an end is cut, in bytes.
-const maxLine = 64 << 10
-
 // lineSplitter gives the lines of a stream to a sink.
 type lineSplitter struct {
 	stream string
@@ -26,7 +23,7 @@ func newLineSplitter(stream string, sink vm.LogSink) *lineSplitter {
 func (l *lineSplitter) write(p []byte) {
 	for len(p) > 0 {
 		line, after, ended := bytes.Cut(p, []byte{'\n'})
-		if room := maxLine - len(l.rest); len(line) > room {
+		if room := vm.MaxLine - len(l.rest); len(line) > room {
 			line, after, ended = p[:room], p[room:], true
 		}
 		l.rest = append(l.rest, line...)
