@@ -44,7 +44,7 @@ var sections = []section{
 	{"phases", "Phases, end to end, no-op command on the process backend", phases},
 	{"history", "History events", history},
 	{"freed", "From freed capacity to the phase that waited for it", freed},
-	{"microvm", "A cold job in a microVM", coldJobs},
+	{"microvm", "A job in a microVM, booted and from a snapshot", microVMJobs},
 	{"waiting", "The engine with 1,000 waiting phases", waitingPhases},
 	{"applications", "The API of applications, 1,000 stored", applications},
 	{"reconcile", "Applications kept true, simulated hosts", reconcile},

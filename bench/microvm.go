@@ -11,8 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/host"
@@ -20,19 +24,18 @@ import (
 	"tidewait/internal/vm/qemu"
 )
 
-// coldJobs measures whole jobs in a microVM: boot, 1 MB in, a command that does
-// next to nothing, 1 MB out, destroy. The reference is QEMU with the very same
-// arguments, whose first user instruction ends the guest.
-func coldJobs(ctx context.Context, b *bench) ([]line, error) {
+// microVMJobs measures whole jobs in a microVM: start, 1 MB in, a command that
+// does next to nothing, 1 MB out, destroy. The reference of a booted one is QEMU
+// with the very same arguments, whose first user instruction ends the guest; that
+// of one from a snapshot is the same job, booted.
+func microVMJobs(ctx context.Context, b *bench) ([]line, error) {
 	m, err := newMicroVM(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	var (
-		bare  sample
-		whole []part
-		jobs  = map[string]sample{}
-	)
+	defer m.fast.Close()
+	var bare sample
+	booted, restored := newJobs(), newJobs()
 	err = b.repeat(ctx, b.pick(10, 2), func(ctx context.Context, i int) error {
 		b.say("microvm: round %d", i+1)
 		took, err := m.bare(ctx)
@@ -40,25 +43,108 @@ func coldJobs(ctx context.Context, b *bench) ([]line, error) {
 			return err
 		}
 		bare = append(bare, milliseconds(took))
-		whole, err = m.job(ctx, fmt.Sprintf("job-%d", i))
-		for _, s := range whole {
-			jobs[s.name] = append(jobs[s.name], milliseconds(s.took))
+		if err := booted.add(m.job(ctx, m.backend, fmt.Sprintf("job-%d", i))); err != nil {
+			return err
 		}
-		return err
-	}, func() bool { return jobs["job"].per(bare).wide() })
+		return restored.add(m.job(ctx, m.fast, fmt.Sprintf("job-%d", i)))
+	}, func() bool {
+		return booted.of["job"].per(bare).wide() || restored.of["job"].per(booted.of["job"]).wide()
+	})
+	if err != nil {
+		return nil, err
+	}
 	lines := []line{{
-		measure: "job, " + m.accel, figure: jobs["job"], unit: " ms",
+		measure: "job, booted, " + m.accel, figure: booted.of["job"], unit: " ms",
 		reference: "QEMU until the first user instruction", known: bare, aim: atMost(1.5),
 	}}
-	for _, s := range whole[min(1, len(whole)):] {
-		lines = append(lines, line{measure: "of that, " + s.name, figure: jobs[s.name], unit: " ms"})
+	lines = append(lines, booted.parts()...)
+	const same = "the same job, booted"
+	lines = append(lines,
+		line{measure: "job, from a snapshot", figure: restored.of["job"], unit: " ms", reference: same, known: booted.of["job"], aim: atMost(0.25)},
+		line{measure: "its processor time", figure: restored.cpu, unit: " ms", reference: same, known: booted.cpu})
+	lines = append(lines, restored.parts()...)
+	for _, clients := range []int{1, 2, 4} {
+		rate, err := m.rate(ctx, b, clients)
+		if err != nil {
+			return nil, err
+		}
+		l := line{measure: fmt.Sprintf("jobs from a snapshot, %d at once", clients), figure: rate, unit: "/s"}
+		if clients == runtime.NumCPU() {
+			l.aim = atLeast(4)
+		}
+		lines = append(lines, l)
 	}
-	return lines, err
+	if s := m.fast.Starts(); s.Cold > 0 {
+		return nil, fmt.Errorf("%d of the machines from a snapshot were booted: %s", s.Cold, s.Why)
+	}
+	return lines, nil
+}
+
+// jobs are what several jobs took.
+type jobs struct {
+	order []string
+	of    map[string]sample // milliseconds, by part
+	cpu   sample            // milliseconds of processor time
+}
+
+func newJobs() *jobs { return &jobs{of: map[string]sample{}} }
+
+func (j *jobs) add(parts []part, err error) error {
+	if err != nil {
+		return err
+	}
+	j.order = j.order[:0]
+	for _, p := range parts {
+		if p.name == ofProcessors {
+			j.cpu = append(j.cpu, milliseconds(p.took))
+			continue
+		}
+		j.order = append(j.order, p.name)
+		j.of[p.name] = append(j.of[p.name], milliseconds(p.took))
+	}
+	return nil
+}
+
+// parts are the lines of the parts, without the whole.
+func (j *jobs) parts() []line {
+	var lines []line
+	for _, name := range j.order[1:] {
+		lines = append(lines, line{measure: "of that, " + name, figure: j.of[name], unit: " ms"})
+	}
+	return lines
+}
+
+// rate is how many jobs from a snapshot end in a second when so many run at once.
+func (m *microVM) rate(ctx context.Context, b *bench, clients int) (sample, error) {
+	var rates sample
+	each := b.pick(8, 1)
+	err := b.repeat(ctx, b.pick(3, 1), func(ctx context.Context, round int) error {
+		b.say("microvm: %d at once, round %d", clients, round+1)
+		began := time.Now()
+		g, ctx := errgroup.WithContext(ctx)
+		for c := range clients {
+			g.Go(func() error {
+				for i := range each {
+					if _, err := m.job(ctx, m.fast, fmt.Sprintf("many-%d-%d", c, i)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		rates = append(rates, float64(clients*each)/time.Since(began).Seconds())
+		return nil
+	}, rates.wide)
+	return rates, err
 }
 
 // microVM is the state of the section.
 type microVM struct {
-	backend   *qemu.Backend
+	backend   *qemu.Backend // boots
+	fast      *qemu.Backend // restores
 	image     image.Image
 	input     []byte   // a tar stream of 1 MB
 	arguments []string // with which the backend started QEMU, program first
@@ -96,7 +182,18 @@ func newMicroVM(ctx context.Context, b *bench) (*microVM, error) {
 	if err := os.WriteFile(m.disk, nil, 0o600); err != nil {
 		return nil, err
 	}
-	return m, os.Truncate(m.disk, jobDisk<<20)
+	if err := os.Truncate(m.disk, jobDisk<<20); err != nil {
+		return nil, err
+	}
+	b.say("microvm: making a snapshot")
+	m.fast, err = qemu.New(qemu.Options{Image: img, RunDir: filepath.Join(dir, "fast"), Snapshots: 1})
+	if err != nil {
+		return nil, err
+	}
+	if err := m.fast.Snapshot(ctx, jobSpec("")); err != nil {
+		return nil, errors.Join(err, m.fast.Close())
+	}
+	return m, nil
 }
 
 func jobSpec(id string) vm.Spec {
@@ -168,26 +265,36 @@ type part struct {
 	took time.Duration
 }
 
+// ofProcessors names the part that is not a time on the clock.
+const ofProcessors = "processor time"
+
+// childrenTime is the processor time of all programs this one has waited for.
+func childrenTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u) // only a wrong pointer makes it fail
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // job runs a job and returns what it took, and what each of its steps did. The
 // command moves the file, so that there is something to collect.
-func (m *microVM) job(ctx context.Context, id string) (parts []part, err error) {
-	began := time.Now()
+func (m *microVM) job(ctx context.Context, backend *qemu.Backend, id string) (parts []part, err error) {
+	began, cpu := time.Now(), childrenTime()
 	last := began
 	step := func(name string) {
 		now := time.Now()
 		parts = append(parts, part{name, now.Sub(last)})
 		last = now
 	}
-	guest, err := m.backend.Create(ctx, jobSpec(id))
+	guest, err := backend.Create(ctx, jobSpec(id))
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		err = errors.Join(err, m.backend.Destroy(context.WithoutCancel(ctx), id))
+		err = errors.Join(err, backend.Destroy(context.WithoutCancel(ctx), id))
 		step("destroy")
-		parts = append([]part{{"job", last.Sub(began)}}, parts...)
+		parts = append([]part{{"job", last.Sub(began)}}, append(parts, part{ofProcessors, childrenTime() - cpu})...)
 	}()
-	step("boot")
+	step("start")
 	if _, err := guest.Inject(ctx, bytes.NewReader(m.input)); err != nil {
 		return nil, err
 	}

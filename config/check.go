@@ -125,6 +125,8 @@ func (c *checker) node() {
 	c.between("node.kill_grace", n.KillGrace, 0)
 	c.atLeast("node.result_files", int64(n.ResultFiles), 1)
 	c.atLeast("node.result_bytes", n.ResultBytes, 1)
+	c.atLeast("node.snapshots", int64(n.Snapshots), 0)
+	c.atLeast("node.snapshot_bytes", n.SnapshotBytes, 1<<20)
 	c.want(n.RunUser != "" && n.RunUser != "root" && n.RunUser != "0", "an unprivileged user, such as nobody", "node.run_user")
 }
 

@@ -38,6 +38,9 @@ func Defaults() Settings {
 			ResultBytes:  1 << 30,
 			RunUser:      "nobody",
 			ProbeTimeout: time.Minute,
+
+			Snapshots:     4,
+			SnapshotBytes: 1 << 30,
 		},
 		Gateway: Gateway{
 			Protocols: []string{"https", "ssh"},

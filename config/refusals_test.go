@@ -105,6 +105,8 @@ func TestImpossibleValues(t *testing.T) {
 		{"NODE_KILL_GRACE=-1s", `node.kill_grace = "-1s" (TIDEWAIT_NODE_KILL_GRACE): want 0s to 8760h`},
 		{"NODE_RESULT_FILES=0", `node.result_files = "0" (TIDEWAIT_NODE_RESULT_FILES): want 1 or more`},
 		{"NODE_RESULT_BYTES=0", `node.result_bytes = "0" (TIDEWAIT_NODE_RESULT_BYTES): want 1 or more`},
+		{"NODE_SNAPSHOTS=-1", `node.snapshots = "-1" (TIDEWAIT_NODE_SNAPSHOTS): want 0 or more`},
+		{"NODE_SNAPSHOT_BYTES=1000", `node.snapshot_bytes = "1000" (TIDEWAIT_NODE_SNAPSHOT_BYTES): want 1048576 or more`},
 		{"NODE_RUN_USER=root", `node.run_user = "root" (TIDEWAIT_NODE_RUN_USER): want an unprivileged user, such as nobody`},
 		{"GATEWAY_ID=a b", `gateway.id = "a b" (TIDEWAIT_GATEWAY_ID): want 1 to 63 letters, digits, - or _`},
 		{"GATEWAY_PROTOCOLS=http", `gateway.protocols = "http" (TIDEWAIT_GATEWAY_PROTOCOLS): want one or more of https, ssh, git, file, each once`},

@@ -89,6 +89,9 @@ type Node struct {
 	ResultBytes  int64             `mapstructure:"result_bytes"`
 	RunUser      string            `mapstructure:"run_user"`      // unprivileged user for machines when the agent is root
 	ProbeTimeout time.Duration     `mapstructure:"probe_timeout"` // of one backend's probe
+	// Snapshots is how many snapshots of booted microVMs are kept; 0: machines boot.
+	Snapshots     int   `mapstructure:"snapshots"`
+	SnapshotBytes int64 `mapstructure:"snapshot_bytes"` // of all snapshots together
 }
 
 // Gateway configures the gateway role.

@@ -41,7 +41,7 @@ func TestMigrations(t *testing.T) {
 	for _, a := range applied {
 		total += len(a)
 	}
-	require.Equal(t, 4, total)
+	require.Equal(t, 6, total)
 	require.NoError(t, migrations.Check(ctx, url))
 
 	db, err := pgx.Connect(ctx, url)

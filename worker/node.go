@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -38,11 +40,13 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	if err := provision.NodeBucket(ctx, svc.js, id, s.Fleet); err != nil {
 		return err
 	}
+	backends := nodeBackends(ctx, svc, id)
+	defer closeBackends(backends, svc.log)
 	a, err := agent.New(ctx, agent.Options{
 		Node: id, Version: version, Labels: s.Node.Labels, Total: total, StartLimit: s.Node.StartLimit,
 		Heartbeat: s.Fleet.HeartbeatInterval, Lease: s.Fleet.Lease, StepTimeout: s.Node.StepTimeout, ProbeTimeout: s.Node.ProbeTimeout,
 		KillGrace: s.Node.KillGrace,
-		Limits:    vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: nodeBackends(ctx, svc, id), NATS: svc.nats, Log: svc.log,
+		Limits:    vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, NATS: svc.nats, Log: svc.log,
 	})
 	if err != nil {
 		return err
@@ -96,6 +100,17 @@ func nodeBackends(ctx context.Context, svc *services, id string) []vm.Backend {
 	return backends
 }
 
+// closeBackends ends what backends do in the background.
+func closeBackends(backends []vm.Backend, log *slog.Logger) {
+	for _, b := range backends {
+		if c, ok := b.(io.Closer); ok {
+			if err := c.Close(); err != nil {
+				log.Warn("a backend was not closed", "backend", b.Name(), "error", err)
+			}
+		}
+	}
+}
+
 func newBackend(ctx context.Context, svc *services, name, dir string) (vm.Backend, error) {
 	s := svc.settings
 	switch name {
@@ -111,6 +126,7 @@ func newBackend(ctx context.Context, svc *services, name, dir string) (vm.Backen
 		return qemu.New(qemu.Options{
 			QEMU: s.Node.QEMU, Image: img, RunDir: dir, Accel: s.Node.Accel, BootTimeout: s.Node.BootTimeout,
 			StepTimeout: s.Node.StepTimeout, KillGrace: s.Node.KillGrace, RunUser: s.Node.RunUser, Logger: svc.log,
+			Snapshots: s.Node.Snapshots, SnapshotBytes: s.Node.SnapshotBytes,
 		})
 	}
 	return nil, fmt.Errorf("%w %q in node.backends", errUnknownBackend, name)
@@ -126,6 +142,7 @@ type brokenBackend struct {
 func (b brokenBackend) Name() string                           { return b.name }
 func (b brokenBackend) Probe(context.Context) vm.Report        { return vm.Report{Why: b.why.Error()} }
 func (b brokenBackend) List(context.Context) ([]string, error) { return nil, nil }
+func (b brokenBackend) Starts() vm.Starts                      { return vm.Starts{} }
 func (b brokenBackend) Destroy(context.Context, string) error  { return nil }
 func (b brokenBackend) Create(context.Context, vm.Spec) (vm.VM, error) {
 	return nil, &vm.Failure{Code: vm.BootFailed, Message: b.why.Error()}

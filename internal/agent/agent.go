@@ -190,16 +190,27 @@ func (a *Agent) beat(ctx context.Context) error {
 }
 
 func (a *Agent) heartbeat() api.Heartbeat {
+	backends := a.offers()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h := api.Heartbeat{
 		Node: a.Node, BootID: a.boot, Version: a.Version, Arch: runtime.GOARCH, Labels: a.Labels, Total: a.Total,
-		StartLimit: a.StartLimit, Backends: a.reports, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
+		StartLimit: a.StartLimit, Backends: backends, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.runs)) {
 		h.Runs = append(h.Runs, a.runs[id].told())
 	}
 	return h
+}
+
+// offers is what the probes found, with the starts counted since.
+func (a *Agent) offers() map[string]api.Backend {
+	offers := make(map[string]api.Backend, len(a.reports))
+	for name, offer := range a.reports {
+		offer.Starts = a.byName[name].Starts()
+		offers[name] = offer
+	}
+	return offers
 }
 
 func (a *Agent) acknowledge(ended []string) {

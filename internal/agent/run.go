@@ -302,6 +302,7 @@ func (e *execution) step(name string, info *vm.Info) {
 	if info != nil {
 		e.run.report.Started = true
 		e.run.report.Accel, e.run.report.Kernel, e.run.report.Isolation = info.Accel, info.Kernel, info.Isolation
+		e.run.report.Start = info.Start
 	}
 	a.mu.Unlock()
 	a.Log.Debug("run takes a step", "run", e.in.Machine.RunID, "step", name)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tidewait/internal/capacity"
+	"tidewait/internal/vm"
 )
 
 // Subjects on which agents speak to the engine. A reply is sent only after the
@@ -36,22 +37,24 @@ type RunReport struct {
 	Accel     string        `json:"accel,omitempty"`
 	Kernel    string        `json:"kernel,omitempty"`
 	Isolation string        `json:"isolation,omitempty"`
+	Start     vm.Start      `json:"start,omitzero"`
 	Agents    []AgentReport `json:"agents,omitempty"` // of a composed phase
 }
 
 // AgentReport is the state of one of several machines of a run.
 type AgentReport struct {
-	Name        string `json:"name"`
-	Step        string `json:"step"` // as of a run, and done once its command has ended
-	Started     bool   `json:"started"`
-	Accel       string `json:"accel,omitempty"`
-	Kernel      string `json:"kernel,omitempty"`
-	Isolation   string `json:"isolation,omitempty"`
-	Ended       bool   `json:"ended,omitempty"` // its command has ended
-	Stopped     bool   `json:"stopped,omitempty"`
-	ExitCode    *int   `json:"exitCode,omitempty"`
-	Signal      string `json:"signal,omitempty"`
-	OutOfMemory bool   `json:"outOfMemory,omitempty"`
+	Name        string   `json:"name"`
+	Step        string   `json:"step"` // as of a run, and done once its command has ended
+	Started     bool     `json:"started"`
+	Accel       string   `json:"accel,omitempty"`
+	Kernel      string   `json:"kernel,omitempty"`
+	Isolation   string   `json:"isolation,omitempty"`
+	Start       vm.Start `json:"start,omitzero"`
+	Ended       bool     `json:"ended,omitempty"` // its command has ended
+	Stopped     bool     `json:"stopped,omitempty"`
+	ExitCode    *int     `json:"exitCode,omitempty"`
+	Signal      string   `json:"signal,omitempty"`
+	OutOfMemory bool     `json:"outOfMemory,omitempty"`
 }
 
 // HeartbeatReply acknowledges a heartbeat.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tidewait/internal/capacity"
+	"tidewait/internal/vm"
 )
 
 // Subjects of the API. Each takes the request type named beside it.
@@ -161,6 +162,7 @@ type Run struct {
 	Accel       string     `json:"accel,omitempty"`
 	Kernel      string     `json:"kernel,omitempty"`
 	Isolation   string     `json:"isolation,omitempty"`
+	Start       vm.Start   `json:"start,omitzero"` // how its machine was started
 	ExitCode    *int       `json:"exitCode,omitempty"`
 	Signal      string     `json:"signal,omitempty"`
 	OutOfMemory bool       `json:"outOfMemory,omitempty"` // killed because memory ran out
@@ -181,6 +183,7 @@ type RunAgent struct {
 	Step        string     `json:"step"`       // create, inject, run, done (its command has ended), collect, destroy, ended
 	Accel       string     `json:"accel,omitempty"`
 	Kernel      string     `json:"kernel,omitempty"`
+	Start       vm.Start   `json:"start,omitzero"`
 	ExitCode    *int       `json:"exitCode,omitempty"`
 	Signal      string     `json:"signal,omitempty"`
 	OutOfMemory bool       `json:"outOfMemory,omitempty"`
@@ -275,6 +278,7 @@ type Backend struct {
 	Enforced  bool               `json:"enforced"`
 	Overhead  capacity.Resources `json:"overhead"`
 	BootMs    int64              `json:"bootMs,omitempty"`
+	Starts    vm.Starts          `json:"starts,omitzero"` // since the agent was started
 }
 
 // NodeDetail is a node and the runs that hold it.

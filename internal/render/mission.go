@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"tidewait/internal/api"
+	"tidewait/internal/vm"
 )
 
 // Missions returns a table, in the order given.
@@ -266,6 +267,9 @@ func (o Options) agent(a api.RunAgent) string {
 	if outcome := agentOutcome(a); outcome != "" {
 		parts = append(parts, outcome)
 	}
+	if started := started(a.Start); started != "" {
+		parts = append(parts, started)
+	}
 	if a.Failure != "" {
 		parts = append(parts, failure(a.FailureCode, a.Failure))
 	}
@@ -303,7 +307,20 @@ func runWhere(r api.Run) string {
 	if r.Kernel != "" {
 		parts = append(parts, "kernel "+r.Kernel)
 	}
+	if started := started(r.Start); started != "" {
+		parts = append(parts, started)
+	}
 	return strings.Join(parts, ", ")
+}
+
+func started(s vm.Start) string {
+	switch s.Kind {
+	case vm.StartSnapshot:
+		return "started from a snapshot"
+	case vm.StartCold:
+		return strings.TrimSuffix("started cold: "+s.Why, ": ")
+	}
+	return ""
 }
 
 // Results returns the commits of a launch.

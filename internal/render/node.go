@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"tidewait/internal/api"
+	"tidewait/internal/vm"
 )
 
 // Nodes returns the fleet as a table.
@@ -89,6 +90,11 @@ func (o Options) nodeFields(n api.Node) string {
 	for _, name := range slices.Sorted(maps.Keys(n.Backends)) {
 		add("offers", name+": "+backend(n.Backends[name]))
 	}
+	for _, name := range slices.Sorted(maps.Keys(n.Backends)) {
+		if s := n.Backends[name].Starts; s != (vm.Starts{}) {
+			add("started", name+": "+starts(s))
+		}
+	}
 	add("seen", o.moment(n.Heartbeat))
 	add("joined", o.moment(n.Registered))
 	if n.Version != "" {
@@ -139,6 +145,21 @@ func backend(b api.Backend) string {
 	text := strings.Join(parts, ", ")
 	if b.Why != "" {
 		text += "; " + b.Why
+	}
+	return text
+}
+
+// starts says how a backend started machines.
+func starts(s vm.Starts) string {
+	text := fmt.Sprintf("%d from snapshots, %d cold", s.Snapshot, s.Cold)
+	if s.FellBack > 0 {
+		text += fmt.Sprintf("; %s failed", count(s.FellBack, "snapshot"))
+	}
+	if s.Snapshots > 0 {
+		text += fmt.Sprintf("; %s of %d MiB kept", count(s.Snapshots, "snapshot"), s.Bytes>>20)
+	}
+	if s.Why != "" {
+		text += "; " + s.Why
 	}
 	return text
 }

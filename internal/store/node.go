@@ -38,21 +38,24 @@ SELECT boot_id, cpu_total, memory_total, disk_total, slots_total, admin_state,
 FROM nodes WHERE id = $1 FOR UPDATE`
 
 const backendSQL = `
-INSERT INTO node_backends (node_id, backend, ok, why, accel, kernel, isolation, enforced, cpu_over, memory_over, disk_over, boot_ms)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+INSERT INTO node_backends (node_id, backend, ok, why, accel, kernel, isolation, enforced, cpu_over, memory_over, disk_over, boot_ms, starts)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT (node_id, backend) DO UPDATE SET ok = EXCLUDED.ok, why = EXCLUDED.why, accel = EXCLUDED.accel,
     kernel = EXCLUDED.kernel, isolation = EXCLUDED.isolation, enforced = EXCLUDED.enforced, cpu_over = EXCLUDED.cpu_over,
-    memory_over = EXCLUDED.memory_over, disk_over = EXCLUDED.disk_over, boot_ms = EXCLUDED.boot_ms, probed_at = now()
-WHERE (node_backends.ok, node_backends.why, node_backends.memory_over) IS DISTINCT FROM (EXCLUDED.ok, EXCLUDED.why, EXCLUDED.memory_over)`
+    memory_over = EXCLUDED.memory_over, disk_over = EXCLUDED.disk_over, boot_ms = EXCLUDED.boot_ms, starts = EXCLUDED.starts,
+    probed_at = now()
+WHERE (node_backends.ok, node_backends.why, node_backends.memory_over, node_backends.starts)
+    IS DISTINCT FROM (EXCLUDED.ok, EXCLUDED.why, EXCLUDED.memory_over, EXCLUDED.starts)`
 
 // stepSQL writes the step each run is in; each machine that answers gives its
 // start slot back.
 const stepSQL = `
 WITH told AS (
-    SELECT * FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::bigint[])
-        AS v (id, step, started, accel, kernel, isolation, starting)
+    SELECT * FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[])
+        AS v (id, step, started, accel, kernel, isolation, start_kind, start_why, starting)
 ), stepped AS (
     UPDATE topology_runs r SET step = v.step, accel = v.accel, kernel = v.kernel, isolation = v.isolation,
+        start_kind = v.start_kind, start_why = v.start_why,
         status = CASE WHEN v.started AND r.status = 'starting' THEN 'running' ELSE r.status END
     FROM told v WHERE r.id = v.id AND r.node_id = $1 AND r.status IN ('starting', 'running')
 ), begun AS (
@@ -106,7 +109,7 @@ func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult
 		for _, name := range slices.Sorted(maps.Keys(h.Backends)) {
 			o := h.Backends[name]
 			b.Queue(backendSQL, h.Node, name, o.OK, o.Why, o.Accel, o.Kernel, o.Isolation, o.Enforced,
-				o.Overhead.CPUMilli, o.Overhead.MemoryMiB, o.Overhead.DiskMiB, o.BootMs)
+				o.Overhead.CPUMilli, o.Overhead.MemoryMiB, o.Overhead.DiskMiB, o.BootMs, o.Starts)
 		}
 		b.Queue(releaseEndedSQL, h.Node, nonNilSlice(h.Ended))
 		queueSteps(b, h)
@@ -142,15 +145,16 @@ func queueSteps(b *pgx.Batch, h api.Heartbeat) {
 	if len(h.Runs) == 0 {
 		return
 	}
-	var id, step, accel, kernel, isolation []string
+	var id, step, accel, kernel, isolation, startKind, startWhy []string
 	var started []bool
 	var starting []int64
 	for _, r := range h.Runs {
 		starting = append(starting, machinesStarting(r))
 		id, step, started = append(id, r.ID), append(step, r.Step), append(started, r.Started)
 		accel, kernel, isolation = append(accel, r.Accel), append(kernel, r.Kernel), append(isolation, r.Isolation)
+		startKind, startWhy = append(startKind, string(r.Start.Kind)), append(startWhy, r.Start.Why)
 	}
-	b.Queue(stepSQL, h.Node, id, step, started, accel, kernel, isolation, starting)
+	b.Queue(stepSQL, h.Node, id, step, started, accel, kernel, isolation, startKind, startWhy, starting)
 	queueAgentSteps(b, h)
 }
 

@@ -26,7 +26,8 @@ FROM freed f WHERE n.id = f.node_id`
 	endRunsSQL = `
 UPDATE topology_runs SET status = $2, ended_at = clock_timestamp(), step = 'ended',
     exit_code = $3, signal = $4, failure_code = $5, failure = $6, out_of_memory = $10,
-    accel = COALESCE(NULLIF($7, ''), accel), kernel = COALESCE(NULLIF($8, ''), kernel), isolation = COALESCE(NULLIF($9, ''), isolation)
+    accel = COALESCE(NULLIF($7, ''), accel), kernel = COALESCE(NULLIF($8, ''), kernel), isolation = COALESCE(NULLIF($9, ''), isolation),
+    start_kind = COALESCE(NULLIF($11, ''), start_kind), start_why = COALESCE(NULLIF($12, ''), start_why)
 WHERE phase_id = $1 AND ended_at IS NULL`
 
 	endPhaseSQL = `
@@ -73,7 +74,8 @@ func queueRunEnd(b *pgx.Batch, phaseID int64, e ledger.RunEnd) {
 		}
 	}
 	queueAgentEnds(b, phaseID, e)
-	b.Queue(endRunsSQL, phaseID, e.Status, code, signal, e.FailureCode, e.Failure, e.Info.Accel, e.Info.Kernel, e.Info.Isolation, oom)
+	b.Queue(endRunsSQL, phaseID, e.Status, code, signal, e.FailureCode, e.Failure, e.Info.Accel, e.Info.Kernel, e.Info.Isolation, oom,
+		string(e.Info.Start.Kind), e.Info.Start.Why)
 }
 
 // FinishPhase gives a phase its final status, ends its run and releases its

@@ -189,7 +189,7 @@ func (s *Store) readRuns(ctx context.Context, r *missionRow, launch int, index m
 	rows, err := s.pool.Query(ctx, `
 SELECT t.phase_id, t.id, t.attempt, t.node_id, t.status,
        CASE WHEN t.ended_at IS NULL AND EXISTS (SELECT 1 FROM reservations v WHERE v.run_id = t.id AND v.released_at IS NOT NULL)
-            THEN 'commit' ELSE t.step END, t.accel, t.kernel, t.isolation, t.exit_code, t.signal, t.out_of_memory,
+            THEN 'commit' ELSE t.step END, t.accel, t.kernel, t.isolation, t.start_kind, t.start_why, t.exit_code, t.signal, t.out_of_memory,
        t.failure_code, t.failure, t.started_at, t.ended_at, (SELECT v.released_at FROM reservations v WHERE v.run_id = t.id)
 FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id
 WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id, launch)
@@ -199,8 +199,8 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id,
 	var id int64
 	var run api.Run
 	columns := []any{
-		&id, &run.ID, &run.Attempt, &run.Node, &run.Status, &run.Step, &run.Accel, &run.Kernel, &run.Isolation, &run.ExitCode,
-		&run.Signal, &run.OutOfMemory, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt, &run.FreedAt,
+		&id, &run.ID, &run.Attempt, &run.Node, &run.Status, &run.Step, &run.Accel, &run.Kernel, &run.Isolation, &run.Start.Kind, &run.Start.Why,
+		&run.ExitCode, &run.Signal, &run.OutOfMemory, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt, &run.FreedAt,
 	}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
 		p := &r.PhaseList[index[id]]
@@ -397,7 +397,7 @@ SELECT n.id, n.admin_state, n.state_reason, n.state_actor, n.state_since, n.drai
        n.starting, n.start_limit, n.version, n.heartbeat_at, n.registered_at,
        extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8,
        COALESCE((SELECT jsonb_object_agg(b.backend, jsonb_build_object('ok', b.ok, 'why', b.why, 'accel', b.accel, 'kernel', b.kernel,
-           'isolation', b.isolation, 'enforced', b.enforced, 'bootMs', b.boot_ms,
+           'isolation', b.isolation, 'enforced', b.enforced, 'bootMs', b.boot_ms, 'starts', b.starts,
            'overhead', jsonb_build_object('cpuMilli', b.cpu_over, 'memoryMiB', b.memory_over, 'diskMiB', b.disk_over, 'slots', 0)))
          FROM node_backends b WHERE b.node_id = n.id), '{}')
 FROM nodes n`

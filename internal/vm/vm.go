@@ -27,6 +27,8 @@ type Backend interface {
 	// List names the runs of every machine this backend left on the host,
 	// including those of an agent that died.
 	List(ctx context.Context) ([]string, error)
+	// Starts counts how machines were started since the backend was made.
+	Starts() Starts
 	// Destroy ends the machine of a run and removes its files. It waits for the
 	// machine to go as long as ctx lasts, and can be called again when that was
 	// too short. A run that is not there is success.
@@ -152,6 +154,35 @@ type Info struct {
 	Kernel string `json:"kernel"` // the kernel the command saw, as uname -r
 	// Isolation says in words what stands between the command and the host.
 	Isolation string `json:"isolation"`
+	Start     Start  `json:"start,omitzero"`
+}
+
+// Start is how a machine was started. It is zero where there is one way only.
+type Start struct {
+	Kind StartKind `json:"kind,omitempty"`
+	Why  string    `json:"why,omitempty"` // why it was not restored from a snapshot
+}
+
+// StartKind is a way of starting a machine.
+type StartKind string
+
+// The ways of starting a machine.
+const (
+	StartCold     StartKind = "cold"     // booted
+	StartSnapshot StartKind = "snapshot" // restored from the snapshot of a machine that had booted
+)
+
+// Starts counts how machines were started. It is zero where there is one way
+// only.
+type Starts struct {
+	Snapshot int64 `json:"snapshot,omitempty"` // restored from a snapshot
+	Cold     int64 `json:"cold,omitempty"`     // booted
+	FellBack int64 `json:"fellBack,omitempty"` // a snapshot was there and failed, so that the machine had to be booted
+	// Why says why the latest start that fell back did; when none did, why the
+	// latest snapshot could not be made, or why there are none at all.
+	Why       string `json:"why,omitempty"`
+	Snapshots int64  `json:"snapshots,omitempty"` // that are kept
+	Bytes     int64  `json:"bytes,omitempty"`     // of them
 }
 
 // Report is what a probe found.
@@ -159,6 +190,7 @@ type Report struct {
 	OK       bool               `json:"ok"`
 	Why      string             `json:"why,omitempty"` // why not, or what is weaker than asked
 	Info     Info               `json:"info"`
+	Network  bool               `json:"network"`  // machines can be on a segment; Why says why not
 	Enforced bool               `json:"enforced"` // CPU, memory and disk limits are really enforced, but for what Why says
 	Overhead capacity.Resources `json:"overhead"` // per machine, beyond its Spec
 	Took     time.Duration      `json:"took"`     // nanoseconds from start to answer

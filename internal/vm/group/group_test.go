@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/qemu"
 	"tidewait/internal/vm/segment"
 )
 
@@ -33,6 +34,9 @@ for h in author critic-1 critic-2; do
 done
 `
 
+// met is what a machine prints that found the others.
+var met = []string{"author is author", "critic-1 is critic-1", "critic-2 is critic-2", "critic is at 10.84.87.2", "critic is at 10.84.87.3"}
+
 // TestTopology has three machines find each other by name, exchange data and
 // end when the one that decides does.
 func TestTopology(t *testing.T) {
@@ -42,7 +46,6 @@ func TestTopology(t *testing.T) {
 		result, err := g.Run(t.Context(), out.of)
 		require.NoError(t, err)
 		require.Nil(t, result.Failed)
-		met := []string{"author is author", "critic-1 is critic-1", "critic-2 is critic-2", "critic is at 10.84.87.2", "critic is at 10.84.87.3"}
 		for i, want := range []struct {
 			name, runID, address string
 			replica              int
@@ -101,7 +104,7 @@ func TestCancelledWhileStarting(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		created := make(chan error, 1)
 		go func() {
-			_, err := Create(ctx, l, Options{RunID: "r", Agents: []Agent{agent("author", 60, "true")}, Starts: 1})
+			_, err := Create(ctx, l, Options{RunID: "r", Agents: []Agent{agent("author", 30, "true")}, Starts: 1})
 			created <- err
 		}()
 		require.Eventually(t, func() bool {
@@ -248,6 +251,42 @@ func TestLeftBehind(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, ids)
 		require.NoError(t, first.Destroy(t.Context()))
+	})
+}
+
+// TestRestored restores the machines of a group from one snapshot, which is not
+// that of machines without a network.
+func TestRestored(t *testing.T) {
+	dir := t.TempDir()
+	on(t, lab{dir: dir, root: true}, func(t *testing.T, l lab) {
+		b, err := qemu.New(qemu.Options{Image: guestImage, RunDir: dir, Accel: qemu.AccelTCG, KillGrace: killGrace, BootTimeout: time.Minute, Snapshots: 2})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
+		l.Backend = b
+
+		without := size
+		require.NoError(t, b.Snapshot(t.Context(), without))
+		with := size
+		with.NIC = &vm.NIC{}
+		require.NoError(t, b.Snapshot(t.Context(), with))
+		require.Equal(t, int64(2), b.Starts().Snapshots)
+
+		g := create(t, l, "r7-1", designated(agent("author", 0, meet)), agent("critic", 2, meet+"sleep 3600"))
+		require.Equal(t, int64(3), b.Starts().Snapshot, b.Starts().Why)
+		out := newOutput()
+		result, err := g.Run(t.Context(), out.of)
+		require.NoError(t, err)
+		require.Nil(t, result.Failed)
+		for _, name := range []string{"author", "critic-1", "critic-2"} {
+			require.Equal(t, met, out.get(name))
+		}
+
+		without.RunID = "alone"
+		m, err := b.Create(t.Context(), without)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, b.Destroy(context.Background(), "alone")) })
+		require.Equal(t, int64(4), b.Starts().Snapshot, b.Starts().Why)
+		require.Equal(t, []string{"lo"}, sh(t, Machine{Host: segment.Host{Name: "alone"}, VM: m}, `sed -n 's/^ *\([a-z0-9]*\):.*/\1/p' /proc/net/dev`))
 	})
 }
 

@@ -86,6 +86,14 @@ type lab struct {
 	root bool // commands are root of their own kernel, and may make any frame
 }
 
+// name is that of the backend, which may be made in the test.
+func (l lab) name() string {
+	if l.root {
+		return qemu.Name
+	}
+	return process.Name
+}
+
 func labs(tb testing.TB) []lab {
 	tb.Helper()
 	q, p := tb.TempDir(), tb.TempDir()
@@ -106,7 +114,7 @@ func onEach(t *testing.T, test func(*testing.T, lab)) {
 // on runs a test on one backend. After it no machine, file, socket or goroutine
 // may be left.
 func on(t *testing.T, l lab, test func(*testing.T, lab)) {
-	t.Run(l.Name(), func(t *testing.T) {
+	t.Run(l.name(), func(t *testing.T) {
 		goroutines, files := runtime.NumGoroutine(), openFiles(t)
 		t.Cleanup(func() {
 			left, err := os.ReadDir(filepath.Join(l.dir, "runs"))

@@ -6,15 +6,15 @@
 // frames carry JSON; LOG and the chunks of tar streams carry bytes.
 //
 //	host                         guest
-//	                             HELLO
+//	WAKE                         HELLO
 //	INIT                         READY
 //	PUT ... PUT (empty)          PUT_OK
 //	EXEC   SIGNAL                LOG ... BEAT ... EXIT
 //	GET                          TAR ... DELETED ... TAR_END
 //	BYE
 //
-// A guest that is restored from a snapshot said HELLO before the snapshot was
-// made; the host goes on with INIT. In place of any answer the guest may send FAIL. The host trusts nothing the
+// WAKE is for a guest that is restored from a snapshot, which said HELLO before the
+// snapshot was made: it says it again. In place of any answer the guest may send FAIL. The host trusts nothing the
 // guest sends.
 package guest
 
@@ -57,12 +57,13 @@ const (
 	KindBye                     // nothing
 	KindFail                    // Fail
 	KindReady                   // Ready
+	KindWake                    // nothing
 )
 
 var kindNames = [...]string{
 	KindHello: "HELLO", KindInit: "INIT", KindPut: "PUT", KindPutOK: "PUT_OK", KindExec: "EXEC",
 	KindLog: "LOG", KindBeat: "BEAT", KindExit: "EXIT", KindSignal: "SIGNAL", KindGet: "GET",
-	KindTar: "TAR", KindDeleted: "DELETED", KindTarEnd: "TAR_END", KindBye: "BYE", KindFail: "FAIL", KindReady: "READY",
+	KindTar: "TAR", KindDeleted: "DELETED", KindTarEnd: "TAR_END", KindBye: "BYE", KindFail: "FAIL", KindReady: "READY", KindWake: "WAKE",
 }
 
 func (k Kind) String() string {

@@ -277,8 +277,8 @@ func TestOtherProtocol(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Open(t.Context(), readOnly{bytes.NewReader(framed(KindHello, hello))})
 	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 2")
-	_, err = Resume(readOnly{bytes.NewReader(nil)}, Hello{Proto: 1})
-	require.ErrorContains(t, err, "speaks protocol 1, this program 2")
+	_, err = Resume(t.Context(), readOnly{bytes.NewReader(framed(KindHello, hello))})
+	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 2")
 }
 
 // TestReadyAnswersItsInit gives back another nonce than INIT's, as a guest would

@@ -28,35 +28,32 @@ type Session struct {
 
 // Open waits for the guest's HELLO.
 func Open(ctx context.Context, stream io.ReadWriteCloser) (*Session, error) {
+	return open(ctx, stream, func(*Conn) error { return nil })
+}
+
+// Resume wakes a guest that was restored from a snapshot, and waits for its
+// HELLO. That the guest is awake before INIT keeps its clock right.
+func Resume(ctx context.Context, stream io.ReadWriteCloser) (*Session, error) {
+	return open(ctx, stream, func(c *Conn) error { return c.Write(KindWake) })
+}
+
+func open(ctx context.Context, stream io.ReadWriteCloser, wake func(*Conn) error) (*Session, error) {
 	s := &Session{conn: NewConn(stream)}
 	defer s.closeWith(ctx)()
+	if err := wake(s.conn); err != nil {
+		return nil, s.lost(ctx, "waking the guest agent", err)
+	}
 	kind, payload, err := s.conn.Read()
 	if err == nil {
 		err = s.expect(KindHello, kind, payload, &s.hello)
 	}
-	if err == nil {
-		err = s.hello.check()
+	if err == nil && s.hello.Proto != Proto {
+		err = fmt.Errorf("the guest agent speaks protocol %d, this program %d; build the guest image again", s.hello.Proto, Proto)
 	}
 	if err != nil {
 		return nil, s.lost(ctx, "waiting for the guest agent", err)
 	}
 	return s, nil
-}
-
-// Resume returns the session with a guest that was restored from a snapshot,
-// and that said hello before the snapshot was made.
-func Resume(stream io.ReadWriteCloser, hello Hello) (*Session, error) {
-	if err := hello.check(); err != nil {
-		return nil, err
-	}
-	return &Session{conn: NewConn(stream), hello: hello}, nil
-}
-
-func (h Hello) check() error {
-	if h.Proto != Proto {
-		return fmt.Errorf("the guest agent speaks protocol %d, this program %d; build the guest image again", h.Proto, Proto)
-	}
-	return nil
 }
 
 // Hello is what the guest said of itself.

@@ -53,11 +53,10 @@ func (g *Guest) Greet(ctx context.Context, conn net.Conn, s vm.Spec, timeout tim
 	})
 }
 
-// Resume is Greet for a guest restored from a snapshot, which said hello before
-// the snapshot was made.
-func (g *Guest) Resume(ctx context.Context, conn net.Conn, hello guest.Hello, s vm.Spec, timeout time.Duration) error {
+// Resume is Greet for a guest restored from a snapshot.
+func (g *Guest) Resume(ctx context.Context, conn net.Conn, s vm.Spec, timeout time.Duration) error {
 	return g.meet(ctx, conn, timeout, func(ctx context.Context) (*guest.Session, error) {
-		session, err := guest.Resume(conn, hello)
+		session, err := guest.Resume(ctx, conn)
 		if err != nil {
 			return nil, err
 		}

@@ -71,6 +71,8 @@ func TestProbeIsHonest(t *testing.T) {
 	require.True(t, report.OK, report.Why)
 	require.Equal(t, "none", report.Info.Accel)
 	require.Contains(t, report.Info.Isolation, "no virtual machine")
+	require.Contains(t, report.Info.Isolation, "no network")
+	require.True(t, report.Network, report.Why)
 	require.Contains(t, report.Why, "the disk is limited by the size of each file only")
 	if !report.Enforced {
 		require.Contains(t, report.Why, "CPU is not limited, and memory only for each process")

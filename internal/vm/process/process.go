@@ -21,6 +21,7 @@ import (
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/host"
 	"tidewait/internal/vm/process/shim"
+	"tidewait/internal/vm/segment"
 )
 
 // Name is the backend's name in mission documents.
@@ -125,6 +126,9 @@ func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 // List implements [vm.Backend].
 func (b *Backend) List(context.Context) ([]string, error) { return b.runs.List() }
 
+// Starts implements [vm.Backend]: there is one way to start only.
+func (b *Backend) Starts() vm.Starts { return vm.Starts{} }
+
 // Destroy implements [vm.Backend].
 func (b *Backend) Destroy(ctx context.Context, runID string) error {
 	return b.runs.Destroy(ctx, runID)
@@ -146,6 +150,11 @@ func (b *Backend) Probe(ctx context.Context) vm.Report {
 	if m.Cgroup == nil {
 		report.Why += "; " + m.whyNoCgroup
 	}
+	if err := b.probeNetwork(ctx); err != nil {
+		report.Why += "; machines cannot be on a network: " + err.Error()
+	} else {
+		report.Network = true
+	}
 	return report
 }
 
@@ -160,6 +169,20 @@ func (b *Backend) probe(ctx context.Context) (m *machine, err error) {
 		return nil, err
 	}
 	return made.(*machine), vm.CheckKernel(ctx, made)
+}
+
+// probeNetwork starts a machine that is alone on a segment.
+func (b *Backend) probeNetwork(ctx context.Context) (err error) {
+	network, err := segment.Alone(probeRun)
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	defer func() {
+		err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx), probeRun))
+	}()
+	_, err = b.Create(ctx, vm.Spec{RunID: probeRun, CPUMilli: 1000, MemoryMiB: 128, DiskMiB: 16, NIC: network.NIC(0)})
+	return err
 }
 
 // machine is one set of namespaces. It implements [vm.VM].

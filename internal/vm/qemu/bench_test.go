@@ -20,6 +20,16 @@ func BenchmarkColdJob(b *testing.B) {
 	vmtest.BenchmarkJob(b, backend)
 }
 
+// BenchmarkRestoredJob is BenchmarkColdJob in machines restored from a snapshot.
+func BenchmarkRestoredJob(b *testing.B) {
+	backend, err := newFastBackend(b.TempDir())
+	require.NoError(b, err)
+	defer backend.Close()
+	require.NoError(b, backend.Snapshot(b.Context(), vm.Spec{CPUMilli: 1000, MemoryMiB: 512}))
+	vmtest.BenchmarkJob(b, backend)
+	require.Zero(b, backend.Starts().Cold)
+}
+
 // BenchmarkBoot boots a guest and destroys it.
 func BenchmarkBoot(b *testing.B) {
 	backend, err := newBackend(b.TempDir())

@@ -12,6 +12,7 @@ import (
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/host"
 	"tidewait/internal/vm/image"
+	"tidewait/internal/vm/segment"
 )
 
 var spec = vm.Spec{RunID: "run", CPUMilli: 1000, MemoryMiB: minMemory, DiskMiB: 1}
@@ -48,6 +49,43 @@ func TestQ35(t *testing.T) {
 	require.NoError(t, b.Destroy(t.Context(), spec.RunID))
 }
 
+// TestQ35OnSegment gives that machine a network, too.
+func TestQ35OnSegment(t *testing.T) {
+	b := newBackend(t, Options{Image: builtImage(t), Accel: AccelTCG})
+	network, err := segment.Alone("snapshot")
+	require.NoError(t, err)
+	t.Cleanup(network.Close)
+	on := spec
+	on.NIC = network.NIC(0)
+	m, err := b.runs.Create(t.Context(), on.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
+		return b.bootOnce(ctx, run, on, AccelTCG, machineQ35)
+	})
+	require.NoError(t, err)
+	var said []string
+	exit, err := m.Run(t.Context(), vm.Command{Argv: []string{"sh", "-c", "hostname; cat /sys/class/net/eth0/address /sys/class/net/eth0/mtu"}},
+		func(_ string, line []byte) { said = append(said, string(line)) })
+	require.NoError(t, err)
+	require.Equal(t, vm.Exit{}, exit)
+	require.Equal(t, []string{"snapshot", "02:00:0a:54:57:01", "9000"}, said)
+	require.NoError(t, b.Destroy(t.Context(), on.RunID))
+}
+
+// TestNetworkIsInTheKey keeps the snapshots of machines with and without a
+// network apart; those of one size on any segment are the same.
+func TestNetworkIsInTheKey(t *testing.T) {
+	b := newBackend(t, Options{Image: builtImage(t), Accel: AccelTCG})
+	key := func(nic *vm.NIC) string {
+		s := spec
+		s.NIC = nic
+		sh, err := b.shapeOf(s, AccelTCG)
+		require.NoError(t, err)
+		return sh.key.String()
+	}
+	first, second := &vm.NIC{Network: vm.Network{MAC: "02:00:0a:54:57:01"}}, &vm.NIC{Network: vm.Network{MAC: "02:00:0a:54:57:02"}}
+	require.NotEqual(t, key(nil), key(first))
+	require.Equal(t, key(first), key(second))
+}
+
 // TestLeastMemory boots the usual machine with the least memory and disk.
 func TestLeastMemory(t *testing.T) {
 	b := newBackend(t, Options{Image: builtImage(t), Accel: AccelTCG})
@@ -69,6 +107,7 @@ func TestAuto(t *testing.T) {
 	report := b.Probe(t.Context())
 	require.True(t, report.OK, report.Why)
 	require.True(t, report.Enforced)
+	require.True(t, report.Network)
 	require.Equal(t, img.KernelVersion, report.Info.Kernel)
 	if report.Info.Accel == AccelKVM {
 		require.Empty(t, report.Why)
@@ -98,6 +137,14 @@ func stopped(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx
+}
+
+// TestOldQEMU has a QEMU that cannot put a machine on a segment.
+func TestOldQEMU(t *testing.T) {
+	old := filepath.Join(t.TempDir(), "qemu")
+	require.NoError(t, os.WriteFile(old, []byte("#!/bin/sh\necho Available netdev backend types:\necho socket\necho user\n"), 0o755))
+	b := newBackend(t, Options{QEMU: old, Image: builtImage(t), Accel: AccelTCG})
+	require.EqualError(t, b.checkNetwork(t.Context()), "machines cannot be on a network: QEMU has no -netdev dgram; version 7.2 is the first that does")
 }
 
 func TestNoQEMU(t *testing.T) {

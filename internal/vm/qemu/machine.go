@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -26,6 +27,7 @@ const (
 type machine struct {
 	host.Guest
 	accel     string
+	start     vm.Start
 	onSegment bool
 	console   host.Tail // the guest's serial console
 	stderr    host.Tail // QEMU's own words
@@ -54,43 +56,63 @@ func (b *Backend) boot(ctx context.Context, run *host.Run, s vm.Spec, accel stri
 
 // bootOnce starts QEMU and waits for the guest agent. When it fails nothing is left.
 func (b *Backend) bootOnce(ctx context.Context, run *host.Run, s vm.Spec, accel, kind string) (*machine, error) {
-	m := &machine{accel: accel, onSegment: s.NIC != nil}
-	m.StepTimeout, m.KillGrace, m.LastWords = b.opts.StepTimeout, b.opts.KillGrace, m.lastWords
-	err := m.start(ctx, b, run, s, kind)
-	if err == nil {
-		return m, nil
-	}
-	return nil, errors.Join(err, m.Kill(context.WithoutCancel(ctx)))
+	m := b.newMachine(accel)
+	return m, m.orGone(ctx, m.boot(ctx, b, run, s, kind))
 }
 
-func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spec, kind string) error {
-	disk, err := b.newDisk(ctx, run.Dir, s.DiskMiB)
+func (b *Backend) newMachine(accel string) *machine {
+	m := &machine{accel: accel}
+	m.StepTimeout, m.KillGrace, m.LastWords = b.opts.StepTimeout, b.opts.KillGrace, m.lastWords
+	return m
+}
+
+// orGone leaves nothing of a machine that failed.
+func (m *machine) orGone(ctx context.Context, err error) error {
+	if err != nil {
+		err = errors.Join(err, m.Kill(context.WithoutCancel(ctx)))
+	}
+	return err
+}
+
+func (m *machine) boot(ctx context.Context, b *Backend, run *host.Run, s vm.Spec, kind string) error {
+	conn, err := m.launch(ctx, b, run, s, arguments(s, m.accel, kind))
 	if err != nil {
 		return err
+	}
+	return m.Greet(ctx, conn, s, b.opts.BootTimeout)
+}
+
+// launch starts QEMU and returns the connection to the guest agent. more are
+// files that the arguments name beside the usual ones.
+func (m *machine) launch(ctx context.Context, b *Backend, run *host.Run, s vm.Spec, args []string, more ...*os.File) (net.Conn, error) {
+	disk, err := b.newDisk(ctx, run.Dir, s.DiskMiB)
+	if err != nil {
+		return nil, err
 	}
 	defer disk.Close()
 	kernel, err := os.Open(b.opts.Image.Kernel)
 	if err != nil {
-		return fmt.Errorf("open the guest's kernel: %w", err)
+		return nil, fmt.Errorf("open the guest's kernel: %w", err)
 	}
 	defer kernel.Close()
 	initrd, err := os.Open(b.opts.Image.Initrd)
 	if err != nil {
-		return fmt.Errorf("open the guest's initramfs: %w", err)
+		return nil, fmt.Errorf("open the guest's initramfs: %w", err)
 	}
 	defer initrd.Close()
 	if err := m.limit(run, s); err != nil {
-		return err
+		return nil, err
 	}
 	ours, theirs, err := host.SocketPair()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	cmd := exec.Command(b.opts.QEMU, arguments(s, m.accel, kind)...)
-	cmd.ExtraFiles = []*os.File{kernel, initrd, disk, theirs}
-	if s.NIC != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, s.NIC.Cable)
+	var cable *os.File // none: the descriptor is closed
+	if m.onSegment = s.NIC != nil; m.onSegment {
+		cable = s.NIC.Cable
 	}
+	cmd := exec.Command(b.opts.QEMU, args...)
+	cmd.ExtraFiles = append([]*os.File{kernel, initrd, disk, theirs, cable}, more...)
 	cmd.Env = []string{}
 	cmd.Stdout, cmd.Stderr = &m.console, &m.stderr
 	cmd.SysProcAttr = b.user.Attr(devices(m.accel)...)
@@ -104,9 +126,9 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 	}
 	if err != nil {
 		ours.Close()
-		return err
+		return nil, err
 	}
-	return m.Greet(ctx, ours, s, b.opts.BootTimeout)
+	return ours, nil
 }
 
 // devices are those QEMU must be allowed to open.
@@ -120,12 +142,8 @@ func devices(accel string) []string {
 // limit makes the cgroup of the machine where that is allowed. Without one the
 // guest still has no more memory and processors than QEMU gives it.
 func (m *machine) limit(run *host.Run, s vm.Spec) error {
-	overhead := int64(overheadTCG)
-	if m.accel == AccelKVM {
-		overhead = overheadKVM
-	}
 	cgroup, err := host.NewCgroup(run.Name(), host.Limits{
-		MemoryMiB: s.MemoryMiB + 2*overhead, // what is accounted is the usual, not the most
+		MemoryMiB: s.MemoryMiB + 2*overhead(m.accel), // what is accounted is the usual, not the most
 		Pids:      256,
 	})
 	if err != nil && !errors.Is(err, host.ErrNoCgroups) {
@@ -165,6 +183,14 @@ func (m *machine) lastWords() string {
 	return strings.Join(words, "; ")
 }
 
+// said is lastWords after a sentence.
+func (m *machine) said() string {
+	if words := m.lastWords(); words != "" {
+		return "; " + words
+	}
+	return ""
+}
+
 // Info implements [vm.VM].
 func (m *machine) Info() vm.Info {
 	network := "no network"
@@ -174,6 +200,7 @@ func (m *machine) Info() vm.Info {
 	return vm.Info{
 		Accel:     m.accel,
 		Kernel:    m.Session.Hello().Kernel,
+		Start:     m.start,
 		Isolation: "a QEMU virtual machine with its own kernel and " + network + "; QEMU is confined by seccomp and runs as an unprivileged user",
 	}
 }
@@ -184,20 +211,26 @@ const (
 	fdInitrd
 	fdDisk
 	fdAgent
-	fdCable // of a machine on a segment
+	fdCable // closed where there is no network
+	fdMore  // those that only some machines have
 )
 
-// arguments are QEMU's. It opens nothing by name but its own firmware, so that
+// arguments are QEMU's. Everything about the machine that a guest can see is in
+// them, so that they belong to the key of its snapshot. QEMU opens nothing by name but its own firmware, so that
 // its user needs no way to the files.
 func arguments(s vm.Spec, accel, kind string) []string {
-	cpus := max((s.CPUMilli+999)/1000, 1)
 	kernel := "console=ttyS0 quiet panic=-1 reboot=t random.trust_cpu=on"
 	accelerator := "kvm"
 	if accel == AccelTCG {
 		accelerator = "tcg,tb-size=64"
-		// Emulated timers are late under load, and a guest that calibrates
-		// against them may wait for ever.
-		kernel += " tsc_early_khz=2000000 lpj=4000000"
+		// Emulated timers are late under load. A guest that calibrates against
+		// them may wait for ever, and one that checks its clock against them takes
+		// the wrong one for right.
+		if mhz := counterMHz(); mhz > 0 {
+			kernel += fmt.Sprintf(" tsc_early_khz=%d000 tsc=reliable lpj=4000000", mhz)
+		} else {
+			kernel += " tsc_early_khz=2000000 lpj=4000000"
+		}
 		// An emulated processor does not speculate.
 		kernel += " mitigations=off"
 	}
@@ -209,7 +242,7 @@ func arguments(s vm.Spec, accel, kind string) []string {
 	}
 	args := []string{
 		"-machine", machine, "-accel", accelerator, "-cpu", "max",
-		"-smp", strconv.FormatInt(cpus, 10), "-m", strconv.FormatInt(s.MemoryMiB, 10),
+		"-smp", strconv.FormatInt(cpus(s), 10), "-m", strconv.FormatInt(s.MemoryMiB, 10),
 		"-nodefaults", "-no-user-config", "-nic", "none", "-display", "none", "-no-reboot",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-kernel", fdPath(fdKernel), "-initrd", fdPath(fdInitrd), "-append", kernel,
@@ -222,12 +255,16 @@ func arguments(s vm.Spec, accel, kind string) []string {
 	if s.NIC == nil {
 		return args
 	}
-	// The guest does not boot from its network, and so needs no firmware for it.
-	device := fmt.Sprintf("virtio-net-%s,netdev=segment,mac=%s", bus, s.NIC.Network.MAC)
+	// The guest gives the device its address itself, so that machines restored
+	// from one snapshot differ. It does not boot from its network.
+	device := "virtio-net-" + bus + ",netdev=segment"
 	if kind == machineQ35 {
 		device += ",romfile="
 	}
 	return append(args, "-netdev", fmt.Sprintf("dgram,id=segment,local.type=fd,local.str=%d", fdCable), "-device", device)
 }
+
+// cpus is how many virtual processors a machine has.
+func cpus(s vm.Spec) int64 { return max((s.CPUMilli+999)/1000, 1) }
 
 func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }

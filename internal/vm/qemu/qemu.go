@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,11 +30,13 @@ const (
 	AccelTCG  = "tcg"
 )
 
-// Memory of a machine beyond its guest's, in MiB, by accelerator.
-const (
-	overheadTCG = 160
-	overheadKVM = 32
-)
+// overhead is the memory of a machine beyond its guest's, in MiB.
+func overhead(accel string) int64 {
+	if accel == AccelKVM {
+		return 32
+	}
+	return 160
+}
 
 // minMemory is the least memory a guest boots with, in MiB.
 const minMemory = 96
@@ -52,7 +55,11 @@ type Options struct {
 	StepTimeout time.Duration // of Inject and of Collect; default 10 min
 	KillGrace   time.Duration // between TERM and the end of the machine; default 10 s
 	RunUser     string        // whom QEMU runs as when this program is root; default nobody
-	Logger      *slog.Logger  // default: none
+	// Snapshots is how many snapshots are kept for machines to be restored from,
+	// in RunDir; 0: machines are booted.
+	Snapshots     int
+	SnapshotBytes int64        // most bytes of all snapshots together; default 1 GiB
+	Logger        *slog.Logger // default: none
 }
 
 func (o Options) withDefaults() Options {
@@ -62,6 +69,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.StepTimeout, 10*time.Minute)
 	setDefault(&o.KillGrace, 10*time.Second)
 	setDefault(&o.RunUser, "nobody")
+	setDefault(&o.SnapshotBytes, 1<<30)
 	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
@@ -83,11 +91,14 @@ type Backend struct {
 
 	accelMu sync.Mutex // held while KVM is tried
 	verdict verdict    // what AccelAuto means; empty until found out
+
+	fast fast
 }
 
 var _ vm.Backend = (*Backend)(nil)
 
-// New returns a Backend. It does not look for QEMU: Probe says whether guests boot.
+// New returns a Backend, to be closed when it made snapshots. It does not need
+// QEMU: Probe says whether guests boot.
 func New(o Options) (*Backend, error) {
 	o = o.withDefaults()
 	switch o.Accel {
@@ -106,7 +117,8 @@ func New(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{opts: o, runs: runs, user: user}, nil
+	b := &Backend{opts: o, runs: runs, user: user}
+	return b, b.openFast()
 }
 
 // Name implements [vm.Backend].
@@ -118,11 +130,7 @@ func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 		return nil, fmt.Errorf("a microVM of %d MiB cannot boot; the least is %d MiB", s.MemoryMiB, minMemory)
 	}
 	m, err := b.runs.Create(ctx, s.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
-		accel, err := b.accelerator(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return b.boot(ctx, run, s, accel)
+		return b.start(ctx, run, s)
 	})
 	if err != nil {
 		return nil, err
@@ -131,7 +139,10 @@ func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 }
 
 // List implements [vm.Backend].
-func (b *Backend) List(context.Context) ([]string, error) { return b.runs.List() }
+func (b *Backend) List(context.Context) ([]string, error) {
+	ids, err := b.runs.List()
+	return slices.DeleteFunc(ids, b.fast.uses), err
+}
 
 // Destroy implements [vm.Backend].
 func (b *Backend) Destroy(ctx context.Context, runID string) error {
@@ -149,12 +160,26 @@ func (b *Backend) Probe(ctx context.Context) vm.Report {
 		return report
 	}
 	report.OK, report.Info = true, m.Info()
-	report.Overhead = capacity.Resources{MemoryMiB: overheadTCG}
-	if m.accel == AccelKVM {
-		report.Overhead.MemoryMiB = overheadKVM
-	}
+	report.Overhead = capacity.Resources{MemoryMiB: overhead(m.accel)}
 	report.Why = b.weaker(m)
+	if err := b.checkNetwork(ctx); err != nil {
+		report.Why = strings.TrimPrefix(report.Why+"; "+err.Error(), "; ")
+	} else {
+		report.Network = true
+	}
 	return report
+}
+
+// checkNetwork asks QEMU whether it can put a machine on a segment.
+func (b *Backend) checkNetwork(ctx context.Context) error {
+	ways, err := exec.CommandContext(ctx, b.opts.QEMU, "-netdev", "help").Output()
+	if err != nil {
+		return fmt.Errorf("machines cannot be on a network: ask QEMU what it can: %w", err)
+	}
+	if !slices.Contains(strings.Fields(string(ways)), "dgram") {
+		return errors.New("machines cannot be on a network: QEMU has no -netdev dgram; version 7.2 is the first that does")
+	}
+	return nil
 }
 
 // weaker says what is weaker than a node might expect.
@@ -175,11 +200,18 @@ func (b *Backend) probe(ctx context.Context) (m *machine, err error) {
 	defer func() {
 		err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx), probeRun))
 	}()
-	made, err := b.Create(ctx, vm.Spec{RunID: probeRun, CPUMilli: 1000, MemoryMiB: 128, DiskMiB: minDisk})
+	spec := vm.Spec{RunID: probeRun, CPUMilli: 1000, MemoryMiB: 128, DiskMiB: minDisk}
+	m, err = b.runs.Create(ctx, spec.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
+		accel, err := b.accelerator(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return b.boot(ctx, run, spec, accel)
+	})
 	if err != nil {
 		return nil, err
 	}
-	return made.(*machine), vm.CheckKernel(ctx, made)
+	return m, vm.CheckKernel(ctx, m)
 }
 
 const probeRun = "probe"

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/image"
 	"tidewait/internal/vm/qemu"
@@ -19,7 +21,8 @@ const killGrace = 3 * time.Second
 const imageDir = "TIDEWAIT_VMTEST_IMAGE"
 
 func TestMain(m *testing.M) {
-	vmtest.CrashIfAsked(newBackend)
+	makeIfAsked()
+	vmtest.CrashIfAsked(newCrashing)
 	os.Exit(run(m))
 }
 
@@ -54,6 +57,52 @@ func newBackend(runDir string) (vm.Backend, error) {
 	return qemu.New(qemu.Options{Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace})
 }
 
+// newFastBackend makes a backend that restores machines from snapshots.
+func newFastBackend(runDir string) (*qemu.Backend, error) {
+	img, err := guestImage()
+	if err != nil {
+		return nil, err
+	}
+	return qemu.New(qemu.Options{Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, Snapshots: 3, BootTimeout: 2 * time.Minute})
+}
+
 func TestConformance(t *testing.T) {
 	vmtest.Conformance(t, newBackend, killGrace)
+}
+
+// TestConformanceRestored is TestConformance for machines that are restored.
+func TestConformanceRestored(t *testing.T) {
+	t.Setenv(restored, "1")
+	var made []*qemu.Backend
+	vmtest.Conformance(t, func(runDir string) (vm.Backend, error) {
+		b, err := newRestored(runDir)
+		if err == nil {
+			made = append(made, b)
+		}
+		return b, err
+	}, killGrace)
+	for _, b := range made {
+		require.NoError(t, b.Close())
+		require.Zero(t, b.Starts().Cold)
+	}
+	require.GreaterOrEqual(t, made[0].Starts().Snapshot, int64(5))
+}
+
+// restored is the environment variable that tells a child to restore machines.
+const restored = "TIDEWAIT_VMTEST_RESTORED"
+
+// newRestored makes a backend that restores every machine of the conformance test.
+func newRestored(runDir string) (*qemu.Backend, error) {
+	b, err := newFastBackend(runDir)
+	if err == nil {
+		err = b.Snapshot(context.Background(), vm.Spec{CPUMilli: 1000, MemoryMiB: 192})
+	}
+	return b, err
+}
+
+func newCrashing(runDir string) (vm.Backend, error) {
+	if os.Getenv(restored) != "" {
+		return newRestored(runDir)
+	}
+	return newBackend(runDir)
 }

@@ -35,8 +35,8 @@ func TestPlanRefuses(t *testing.T) {
 		{"no name", []Agent{{}}, `agent "": "" cannot be a host name; use at most 63 of a-z, 0-9 and -, with a letter or digit at both ends`},
 		{"a line of its own", []Agent{{Name: "a\n10.0.0.1 b"}}, `agent "a\n10.0.0.1 b": "a\n10.0.0.1 b" cannot be a host name; use at most 63 of a-z, 0-9 and -, with a letter or digit at both ends`},
 		{"a replica's name too long", []Agent{{Name: strings.Repeat("a", 62), Replicas: 2}}, `agent "` + strings.Repeat("a", 62) + `": "` + strings.Repeat("a", 62) + `-1" cannot be a host name; use at most 63 of a-z, 0-9 and -, with a letter or digit at both ends`},
-		{"too many", []Agent{{Name: "a"}, {Name: "b", Replicas: 64}}, `agent "b": 64 replicas are not possible; 1 to 64 machines fit on a segment`},
-		{"less than none", []Agent{{Name: "a", Replicas: -1}}, `agent "a": -1 replicas are not possible; 1 to 64 machines fit on a segment`},
+		{"too many", []Agent{{Name: "a"}, {Name: "b", Replicas: 32}}, `agent "b": 32 replicas are not possible; 1 to 32 machines fit on a segment`},
+		{"less than none", []Agent{{Name: "a", Replicas: -1}}, `agent "a": -1 replicas are not possible; 1 to 32 machines fit on a segment`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Plan(c.agents)
@@ -71,7 +71,7 @@ func TestNIC(t *testing.T) {
 	nic := s.NIC(1)
 	require.NotNil(t, nic.Cable)
 	require.Equal(t, vm.Network{
-		Name: "critic-1", MAC: "02:00:0a:54:57:02", MTU: 1500, Address: netip.MustParsePrefix("10.84.87.2/24"),
+		Name: "critic-1", MAC: "02:00:0a:54:57:02", MTU: 9000, Address: netip.MustParsePrefix("10.84.87.2/24"),
 		Hosts: []vm.HostName{
 			{Address: netip.MustParseAddr("10.84.87.1"), Names: []string{"author"}},
 			{Address: netip.MustParseAddr("10.84.87.2"), Names: []string{"critic-1", "critic"}},

@@ -11,8 +11,8 @@ type frame struct {
 
 func (f *frame) bytes() []byte { return f.buf[:f.n] }
 
-// maxQueue is how many frames may wait for one port.
-const maxQueue = 256
+// maxQueue is how many frames may wait for one port: 1.1 MiB.
+const maxQueue = 128
 
 // queue holds the frames that wait for one port, in a lane for each sender. The
 // lanes are served in turn, and when the queue is full the longest lane loses a

@@ -32,7 +32,7 @@ func TestQueue(t *testing.T) {
 						longest = i
 					}
 				}
-				full := waiting() == 256
+				full := waiting() == 128
 				model[from] = append(model[from], f)
 				lost, whose := q.put(from, f)
 				switch {
@@ -62,7 +62,7 @@ func TestQueue(t *testing.T) {
 				}
 				require.True(t, found, "frames of one sender keep their order")
 			}
-			require.LessOrEqual(t, waiting(), 256)
+			require.LessOrEqual(t, waiting(), 128)
 		}
 	})
 }
@@ -89,7 +89,7 @@ func TestQueueIsFair(t *testing.T) {
 	for q.take() != nil {
 		left++
 	}
-	require.Equal(t, 256-9, left)
+	require.Equal(t, 128-9, left)
 }
 
 func TestBucket(t *testing.T) {

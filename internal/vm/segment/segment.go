@@ -64,6 +64,16 @@ func Open(hosts []Host) (*Segment, error) {
 	return s, nil
 }
 
+// Alone makes the segment of one machine. Backends try with it whether they can
+// give machines a network at all.
+func Alone(name string) (*Segment, error) {
+	hosts, err := Plan([]Agent{{Name: name}})
+	if err != nil {
+		return nil, err
+	}
+	return Open(hosts)
+}
+
 // NIC is what the machine of the host with the given index has to be created
 // with. It is valid until Close.
 func (s *Segment) NIC(index int) *vm.NIC {

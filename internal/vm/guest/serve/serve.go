@@ -44,8 +44,7 @@ type server struct {
 func Serve(stream io.ReadWriteCloser, o Options) error {
 	s := &server{conn: guest.NewConn(stream), opts: o}
 	defer s.stop()
-	hello := guest.Hello{Proto: guest.Proto, Kernel: kernelRelease()}
-	if err := s.conn.WriteJSON(guest.KindHello, hello); err != nil {
+	if err := s.hello(); err != nil {
 		return fmt.Errorf("greet the host: %w", err)
 	}
 	for {
@@ -71,10 +70,12 @@ func (s *server) answer(kind guest.Kind, payload []byte) error {
 	if err := s.finish(); err != nil {
 		return err
 	}
-	if (kind == guest.KindInit) == (s.root != nil) {
+	if first := kind == guest.KindInit || kind == guest.KindWake; first == (s.root != nil) {
 		return fmt.Errorf("%w: the host sent %s, but INIT comes first, and once", guest.ErrProtocol, kind)
 	}
 	switch kind {
+	case guest.KindWake:
+		return s.hello()
 	case guest.KindInit:
 		return s.init(payload)
 	case guest.KindPut:
@@ -86,6 +87,10 @@ func (s *server) answer(kind guest.Kind, payload []byte) error {
 	default:
 		return fmt.Errorf("%w: the host sent %s", guest.ErrProtocol, kind)
 	}
+}
+
+func (s *server) hello() error {
+	return s.conn.WriteJSON(guest.KindHello, guest.Hello{Proto: guest.Proto, Kernel: kernelRelease()})
 }
 
 func (s *server) init(payload []byte) error {

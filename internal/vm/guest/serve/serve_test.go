@@ -116,6 +116,23 @@ func TestInit(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestWake wakes an agent that said HELLO to somebody else.
+func TestWake(t *testing.T) {
+	ours, theirs := connection(t)
+	served := make(chan error, 1)
+	go func() { served <- serve.Serve(theirs, serve.Options{Workspace: t.TempDir()}) }()
+	first, err := guest.Open(t.Context(), ours)
+	require.NoError(t, err)
+	second, err := guest.Resume(t.Context(), ours)
+	require.NoError(t, err)
+	require.Equal(t, first.Hello(), second.Hello())
+	require.NoError(t, second.Init(t.Context(), "run-7", nil))
+	_, err = second.Put(t.Context(), archive(t, nil, nil))
+	require.NoError(t, err)
+	require.NoError(t, second.Bye())
+	require.NoError(t, <-served)
+}
+
 func TestInitFails(t *testing.T) {
 	s := serveNew(t, serve.Options{Workspace: t.TempDir(), Init: func(guest.Init) error { return errors.New("the disk is not there") }})
 	requireFailure(t, s.Init(t.Context(), "run-7", nil), vm.BootFailed, "the disk is not there")

@@ -1,0 +1,272 @@
+// Package snapshot keeps the saved states of machines in a directory: each under
+// a key that is a digest of everything the state depends on, written whole or
+// not at all, checked before it is used, and bounded in number and size.
+package snapshot
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Key names what a state depends on.
+type Key struct {
+	// Host is what the states of all machines of a host depend on, such as its
+	// processor and the program that runs them. States of another Host are stale.
+	Host []string `json:"host"`
+	// Machine is what tells the machines of one host apart.
+	Machine []string `json:"machine"`
+}
+
+// String is the digest of all of the key, hex.
+func (k Key) String() string { return digest(append([]string{k.host()}, k.Machine...)) }
+
+func (k Key) host() string { return digest(k.Host) }
+
+func digest(parts []string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// About describes a state. It lies beside it as JSON, written last: a state
+// without it is none.
+type About struct {
+	Key    string    `json:"key"`
+	Host   string    `json:"host"` // digest of Key.Host
+	Of     Key       `json:"of"`   // for people
+	Bytes  int64     `json:"bytes"`
+	SHA256 string    `json:"sha256"`
+	MadeAt time.Time `json:"madeAt"`
+}
+
+// Limits bound what is kept.
+type Limits struct {
+	Count int   // states
+	Bytes int64 // of all states together
+}
+
+// Store is a directory of states. It is safe for concurrent use. A directory
+// belongs to one program at a time.
+type Store struct {
+	dir    string
+	limits Limits
+
+	mu   sync.Mutex
+	kept map[string]*kept
+}
+
+type kept struct {
+	About
+	used    time.Time
+	checked identity // of the file whose digest was found right
+}
+
+// ErrNone says that no state is kept under a key.
+var ErrNone = errors.New("there is no snapshot of such a machine yet")
+
+// DamagedError says that a state was not what had been written. It has been
+// removed.
+type DamagedError struct{ Why string }
+
+func (e *DamagedError) Error() string { return "the snapshot was damaged: " + e.Why }
+
+// Open uses dir, and makes it when it is not there. What an earlier program
+// began and did not finish is removed, and so is what is stale or exceeds the
+// limits.
+func Open(dir string, host []string, l Limits) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of snapshots: %w", err)
+	}
+	s := &Store{dir: dir, limits: l, kept: map[string]*kept{}}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read the directory of snapshots: %w", err)
+	}
+	for _, e := range entries {
+		k, err := s.load(e.Name())
+		if err == nil && k.Host == digest(host) {
+			s.kept[k.Key] = k
+		} else if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return nil, fmt.Errorf("remove a snapshot that cannot be used: %w", err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s, s.makeRoom(0, 0)
+}
+
+const (
+	stateName = "state"
+	aboutName = "about.json"
+	draftMark = ".new"
+)
+
+func (s *Store) load(name string) (*kept, error) {
+	file := filepath.Join(s.dir, name, aboutName)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	k := &kept{}
+	if err := json.Unmarshal(data, &k.About); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if k.Key != name || k.Of.String() != name {
+		return nil, fmt.Errorf("%s is not that of its directory", file)
+	}
+	k.used = info.ModTime()
+	return k, nil
+}
+
+// Open returns the state of a key, to be read from its start. It returns ErrNone
+// when there is none, and a *DamagedError when it is not what was written.
+func (s *Store) Open(k Key) (*os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := k.String()
+	found, ok := s.kept[key]
+	if !ok {
+		return nil, ErrNone
+	}
+	f, err := os.Open(s.state(key))
+	if err == nil {
+		err = found.check(f)
+	}
+	if err != nil {
+		if f != nil {
+			f.Close()
+		}
+		return nil, errors.Join(&DamagedError{Why: err.Error()}, s.drop(key))
+	}
+	found.used = time.Now()
+	_ = os.Chtimes(filepath.Join(s.dir, key, aboutName), found.used, found.used) // only the order of removal depends on it
+	return f, nil
+}
+
+// Has reports whether a state is kept under a key. Open may find it damaged.
+func (s *Store) Has(k Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept[k.String()] != nil
+}
+
+// identity tells cheaply that a file is the one it was.
+type identity struct {
+	inode  uint64
+	size   int64
+	change unix.Timespec
+}
+
+// check compares a state with what was written. The whole is read once for each
+// program; after that its change time tells, which no write leaves as it was.
+func (k *kept) check(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	now := identity{inode: st.Ino, size: st.Size, change: st.Ctim}
+	if now == k.checked {
+		return nil
+	}
+	if st.Size != k.Bytes {
+		return fmt.Errorf("it has %d bytes, %d were written", st.Size, k.Bytes)
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return err
+	}
+	if sum := hex.EncodeToString(h.Sum(nil)); sum != k.SHA256 {
+		return fmt.Errorf("its digest is %s, that of what was written %s", sum, k.SHA256)
+	}
+	k.checked = now
+	_, err := f.Seek(0, io.SeekStart)
+	return err
+}
+
+func (s *Store) state(name string) string { return filepath.Join(s.dir, name, stateName) }
+
+// Drop removes the state of a key, which failed.
+func (s *Store) Drop(k Key) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drop(k.String())
+}
+
+func (s *Store) drop(key string) error {
+	delete(s.kept, key)
+	// The description goes first: half of a removal leaves nothing that is used.
+	err := os.Remove(filepath.Join(s.dir, key, aboutName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove a snapshot: %w", err)
+	}
+	return os.RemoveAll(filepath.Join(s.dir, key))
+}
+
+// Kept says how many states there are, and how large they are together.
+func (s *Store) Kept() (count int, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.kept {
+		bytes += k.Bytes
+	}
+	return len(s.kept), bytes
+}
+
+// LeastUsed is when the state was last used that would have to go for another,
+// and zero while there is room for one more.
+func (s *Store) LeastUsed() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.kept) < s.limits.Count {
+		return time.Time{}
+	}
+	return s.byUse()[0].used
+}
+
+func (s *Store) byUse() []*kept {
+	all := make([]*kept, 0, len(s.kept))
+	for _, k := range s.kept {
+		all = append(all, k)
+	}
+	slices.SortFunc(all, func(a, b *kept) int {
+		return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.Key, b.Key))
+	})
+	return all
+}
+
+// makeRoom removes what was not used for longest until so many more states and
+// bytes fit.
+func (s *Store) makeRoom(count int, bytes int64) error {
+	for _, k := range s.kept {
+		count, bytes = count+1, bytes+k.Bytes
+	}
+	for _, k := range s.byUse() {
+		if count <= s.limits.Count && bytes <= s.limits.Bytes {
+			return nil
+		}
+		if err := s.drop(k.Key); err != nil {
+			return err
+		}
+		count, bytes = count-1, bytes-k.Bytes
+	}
+	return nil
+}
