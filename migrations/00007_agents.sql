@@ -18,6 +18,8 @@ CREATE TABLE run_agents (
     accel         text NOT NULL DEFAULT '',
     kernel        text NOT NULL DEFAULT '',
     isolation     text NOT NULL DEFAULT '',
+    start_kind    text NOT NULL DEFAULT '' CHECK (start_kind IN ('', 'cold', 'snapshot')),
+    start_why     text NOT NULL DEFAULT '',
     exit_code     integer,
     signal        text NOT NULL DEFAULT '',
     out_of_memory boolean NOT NULL DEFAULT false,

@@ -318,6 +318,7 @@ func (t *team) kept(s *stopped) error {
 // result is how the machines have ended so far.
 func (t *team) result() workflows.ExecuteRunResult {
 	res := workflows.ExecuteRunResult{Info: t.members[0].result.Info}
+	res.Info.Start = vm.Start{} // each machine has its own
 	for _, m := range t.members {
 		res.Agents = append(res.Agents, m.result)
 	}
@@ -387,7 +388,7 @@ func (e *execution) memberStep(name string, info *vm.Info) {
 	begun := info != nil && !e.report.Started
 	if e.report.Step = name; info != nil {
 		e.report.Started = true
-		e.report.Accel, e.report.Kernel, e.report.Isolation = info.Accel, info.Kernel, info.Isolation
+		e.report.Accel, e.report.Kernel, e.report.Isolation, e.report.Start = info.Accel, info.Kernel, info.Isolation, info.Start
 	}
 	a.mu.Unlock()
 	a.Log.Debug("machine takes a step", "machine", e.in.Machine.RunID, "step", name)

@@ -43,17 +43,18 @@ type RunReport struct {
 
 // AgentReport is the state of one of several machines of a run.
 type AgentReport struct {
-	Name        string `json:"name"`
-	Step        string `json:"step"` // as of a run, and done once its command has ended
-	Started     bool   `json:"started"`
-	Accel       string `json:"accel,omitempty"`
-	Kernel      string `json:"kernel,omitempty"`
-	Isolation   string `json:"isolation,omitempty"`
-	Ended       bool   `json:"ended,omitempty"` // its command has ended
-	Stopped     bool   `json:"stopped,omitempty"`
-	ExitCode    *int   `json:"exitCode,omitempty"`
-	Signal      string `json:"signal,omitempty"`
-	OutOfMemory bool   `json:"outOfMemory,omitempty"`
+	Name        string   `json:"name"`
+	Step        string   `json:"step"` // as of a run, and done once its command has ended
+	Started     bool     `json:"started"`
+	Accel       string   `json:"accel,omitempty"`
+	Kernel      string   `json:"kernel,omitempty"`
+	Isolation   string   `json:"isolation,omitempty"`
+	Start       vm.Start `json:"start,omitzero"`
+	Ended       bool     `json:"ended,omitempty"` // its command has ended
+	Stopped     bool     `json:"stopped,omitempty"`
+	ExitCode    *int     `json:"exitCode,omitempty"`
+	Signal      string   `json:"signal,omitempty"`
+	OutOfMemory bool     `json:"outOfMemory,omitempty"`
 }
 
 // HeartbeatReply acknowledges a heartbeat.

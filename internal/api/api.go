@@ -184,6 +184,7 @@ type RunAgent struct {
 	Step        string     `json:"step"`       // create, inject, run, done (its command has ended), collect, destroy, ended
 	Accel       string     `json:"accel,omitempty"`
 	Kernel      string     `json:"kernel,omitempty"`
+	Start       vm.Start   `json:"start,omitzero"`
 	ExitCode    *int       `json:"exitCode,omitempty"`
 	Signal      string     `json:"signal,omitempty"`
 	OutOfMemory bool       `json:"outOfMemory,omitempty"`

@@ -8,6 +8,7 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/render"
+	"tidewait/internal/vm"
 )
 
 // review is a composed phase whose run has ended.
@@ -19,7 +20,7 @@ func review() api.Phase {
 		Runs: []api.Run{{
 			ID: "r7-1", Attempt: 1, Node: "node-a", Status: "succeeded", Step: "ended", Accel: "tcg", StartedAt: began, EndedAt: &ended,
 			Agents: []api.RunAgent{
-				{Name: "author", Machine: "r7-1/author", Designated: true, Status: "succeeded", Step: "ended", ExitCode: &zero, Collected: true, EndedAt: &ended},
+				{Name: "author", Machine: "r7-1/author", Designated: true, Status: "succeeded", Step: "ended", ExitCode: &zero, Collected: true, EndedAt: &ended, Start: vm.Start{Kind: "snapshot"}},
 				{Name: "critic-1", Machine: "r7-1/critic-1", Status: "failed", Step: "ended", ExitCode: &three, EndedAt: &ended},
 				{Name: "critic-2", Machine: "r7-1/critic-2", Status: "stopped", Step: "ended", Signal: "SIGKILL", OutOfMemory: true, EndedAt: &ended},
 				{Name: "critic-3", Machine: "r7-1/critic-3", Status: "failed", Step: "ended", FailureCode: "machine_died", Failure: "it was gone", EndedAt: &ended},
@@ -31,7 +32,7 @@ func review() api.Phase {
 func TestAPhaseOfSeveralMachines(t *testing.T) {
 	require.Equal(t, `phase 2 "review" of mission m   succeeded   10 s (12:59:47Z to 12:59:57Z)
   run     r7-1, attempt 1 on node-a: succeeded; 4 machines; tcg; 10 s (12:59:47Z to 12:59:57Z)
-  agent   author, machine r7-1/author: succeeded; exit 0
+  agent   author, machine r7-1/author: succeeded; exit 0; started from a snapshot
   agent   critic-1, machine r7-1/critic-1: failed, not designated; exit 3; nothing collected
   agent   critic-2, machine r7-1/critic-2: stopped, not designated; out of memory; nothing collected
   agent   critic-3, machine r7-1/critic-3: failed, not designated; machine_died: it was gone; nothing collected

@@ -267,6 +267,9 @@ func (o Options) agent(a api.RunAgent) string {
 	if outcome := agentOutcome(a); outcome != "" {
 		parts = append(parts, outcome)
 	}
+	if started := started(a.Start); started != "" {
+		parts = append(parts, started)
+	}
 	if a.Failure != "" {
 		parts = append(parts, failure(a.FailureCode, a.Failure))
 	}
@@ -304,13 +307,20 @@ func runWhere(r api.Run) string {
 	if r.Kernel != "" {
 		parts = append(parts, "kernel "+r.Kernel)
 	}
-	switch r.Start.Kind {
-	case vm.StartSnapshot:
-		parts = append(parts, "started from a snapshot")
-	case vm.StartCold:
-		parts = append(parts, strings.TrimSuffix("started cold: "+r.Start.Why, ": "))
+	if started := started(r.Start); started != "" {
+		parts = append(parts, started)
 	}
 	return strings.Join(parts, ", ")
+}
+
+func started(s vm.Start) string {
+	switch s.Kind {
+	case vm.StartSnapshot:
+		return "started from a snapshot"
+	case vm.StartCold:
+		return strings.TrimSuffix("started cold: "+s.Why, ": ")
+	}
+	return ""
 }
 
 // Results returns the commits of a launch.

@@ -29,10 +29,10 @@ WHERE t.id = ANY($1)`
 // ended. A run that has ended is not touched.
 const agentStepsSQL = `
 UPDATE run_agents a SET step = v.step, accel = v.accel, kernel = v.kernel, isolation = v.isolation,
-    status = v.status, exit_code = v.exit_code, signal = v.signal, out_of_memory = v.out_of_memory,
+    start_kind = v.start_kind, start_why = v.start_why, status = v.status, exit_code = v.exit_code, signal = v.signal, out_of_memory = v.out_of_memory,
     ended_at = CASE WHEN v.ended THEN COALESCE(a.ended_at, clock_timestamp()) END
 FROM jsonb_to_recordset($2) AS v (run_id text, name text, step text, status text, accel text, kernel text, isolation text,
-        ended boolean, exit_code integer, signal text, out_of_memory boolean),
+        start_kind text, start_why text, ended boolean, exit_code integer, signal text, out_of_memory boolean),
     topology_runs t
 WHERE a.run_id = v.run_id AND a.name = v.name AND t.id = v.run_id AND t.node_id = $1 AND t.ended_at IS NULL`
 
@@ -45,6 +45,8 @@ type agentStep struct {
 	Accel       string `json:"accel"`
 	Kernel      string `json:"kernel"`
 	Isolation   string `json:"isolation"`
+	StartKind   string `json:"start_kind"`
+	StartWhy    string `json:"start_why"`
 	Ended       bool   `json:"ended"`
 	ExitCode    *int   `json:"exit_code"`
 	Signal      string `json:"signal"`
@@ -60,7 +62,7 @@ func queueAgentSteps(b *pgx.Batch, h api.Heartbeat) {
 		for _, a := range r.Agents {
 			steps = append(steps, agentStep{
 				RunID: r.ID, Name: a.Name, Step: a.Step, Status: liveStatus(a), Accel: a.Accel, Kernel: a.Kernel, Isolation: a.Isolation,
-				Ended: a.Ended, ExitCode: a.ExitCode, Signal: a.Signal, OutOfMemory: a.OutOfMemory,
+				StartKind: string(a.Start.Kind), StartWhy: a.Start.Why, Ended: a.Ended, ExitCode: a.ExitCode, Signal: a.Signal, OutOfMemory: a.OutOfMemory,
 			})
 		}
 	}
@@ -110,9 +112,11 @@ UPDATE run_agents a SET step = 'ended', ended_at = COALESCE(a.ended_at, clock_ti
     signal = COALESCE(v.signal, a.signal), out_of_memory = COALESCE(v.out_of_memory, a.out_of_memory),
     collected = COALESCE(v.collected, false), failure_code = COALESCE(v.failure_code, ''), failure = COALESCE(v.failure, ''),
     accel = COALESCE(NULLIF(v.accel, ''), a.accel), kernel = COALESCE(NULLIF(v.kernel, ''), a.kernel),
-    isolation = COALESCE(NULLIF(v.isolation, ''), a.isolation)
+    isolation = COALESCE(NULLIF(v.isolation, ''), a.isolation),
+    start_kind = COALESCE(NULLIF(v.start_kind, ''), a.start_kind), start_why = COALESCE(NULLIF(v.start_why, ''), a.start_why)
 FROM run_agents b JOIN topology_runs t ON t.id = b.run_id
-LEFT JOIN jsonb_to_recordset($3) AS v (name text, status text, accel text, kernel text, isolation text, exit_code integer, signal text,
+LEFT JOIN jsonb_to_recordset($3) AS v (name text, status text, accel text, kernel text, isolation text,
+    start_kind text, start_why text, exit_code integer, signal text,
     out_of_memory boolean, collected boolean, failure_code text, failure text) ON v.name = b.name
 WHERE t.phase_id = $1 AND t.ended_at IS NULL AND a.run_id = b.run_id AND a.name = b.name`
 
@@ -121,7 +125,7 @@ func queueAgentEnds(b *pgx.Batch, phaseID int64, e ledger.RunEnd) {
 	for _, a := range e.Agents {
 		end := agentStep{
 			Name: a.Name, Status: a.Status, Accel: a.Info.Accel, Kernel: a.Info.Kernel, Isolation: a.Info.Isolation,
-			Collected: a.Collected, FailureCode: a.FailureCode, Failure: a.Failure,
+			StartKind: string(a.Info.Start.Kind), StartWhy: a.Info.Start.Why, Collected: a.Collected, FailureCode: a.FailureCode, Failure: a.Failure,
 		}
 		if a.Exit != nil {
 			end.Signal, end.OutOfMemory = a.Exit.Signal, a.Exit.OOM
@@ -143,7 +147,7 @@ func (s *Store) readRunAgents(ctx context.Context, r *missionRow, launch int) er
 		}
 	}
 	rows, err := s.pool.Query(ctx, `
-SELECT a.run_id, a.name, a.machine, a.designated, a.status, a.step, a.accel, a.kernel, a.exit_code, a.signal, a.out_of_memory,
+SELECT a.run_id, a.name, a.machine, a.designated, a.status, a.step, a.accel, a.kernel, a.start_kind, a.start_why, a.exit_code, a.signal, a.out_of_memory,
        a.collected, a.failure_code, a.failure, a.ended_at
 FROM run_agents a JOIN topology_runs t ON t.id = a.run_id JOIN mission_phases p ON p.id = t.phase_id
 WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY a.run_id, a.ordinal`, r.id, launch)
@@ -153,7 +157,7 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY a.run_id, a.ordinal`, r.id, l
 	var id string
 	var a api.RunAgent
 	columns := []any{
-		&id, &a.Name, &a.Machine, &a.Designated, &a.Status, &a.Step, &a.Accel, &a.Kernel, &a.ExitCode, &a.Signal, &a.OutOfMemory,
+		&id, &a.Name, &a.Machine, &a.Designated, &a.Status, &a.Step, &a.Accel, &a.Kernel, &a.Start.Kind, &a.Start.Why, &a.ExitCode, &a.Signal, &a.OutOfMemory,
 		&a.Collected, &a.FailureCode, &a.Failure, &a.EndedAt,
 	}
 	_, err = pgx.ForEachRow(rows, columns, func() error {

@@ -112,12 +112,12 @@ func TestMachinesGiveTheirStartSlotsBackOneByOne(t *testing.T) {
 
 	code := 3
 	says(api.RunReport{ID: "r1-1", Step: "run", Started: true, Agents: []api.AgentReport{
-		{Name: "author", Step: "run", Started: true, Accel: "tcg", Kernel: "6.1"},
+		{Name: "author", Step: "run", Started: true, Accel: "tcg", Kernel: "6.1", Start: vm.Start{Kind: "cold", Why: "no snapshot yet"}},
 		{Name: "critic-1", Step: "done", Started: true, Ended: true, ExitCode: &code},
 		{Name: "critic-2", Step: "done", Started: true, Ended: true, Stopped: true, Signal: "SIGTERM"},
 	}})
 	require.Equal(t, []api.RunAgent{
-		{Name: "author", Machine: "r1-1/author", Designated: true, Status: "running", Step: "run", Accel: "tcg", Kernel: "6.1"},
+		{Name: "author", Machine: "r1-1/author", Designated: true, Status: "running", Step: "run", Accel: "tcg", Kernel: "6.1", Start: vm.Start{Kind: "cold", Why: "no snapshot yet"}},
 		{Name: "critic-1", Machine: "r1-1/critic-1", Status: "failed", Step: "done", ExitCode: &code},
 		{Name: "critic-2", Machine: "r1-1/critic-2", Status: "stopped", Step: "done", Signal: "SIGTERM"},
 	}, shownRun(t, s).Agents)
@@ -132,12 +132,12 @@ func TestHowMachinesOfARunEnd(t *testing.T) {
 	}{
 		"told": {
 			ledger.RunEnd{Status: "succeeded", Agents: []ledger.AgentEnd{
-				{Name: "author", Status: "succeeded", Exit: &vm.Exit{}, Collected: true, Info: vm.Info{Accel: "tcg", Kernel: "6.1"}},
+				{Name: "author", Status: "succeeded", Exit: &vm.Exit{}, Collected: true, Info: vm.Info{Accel: "tcg", Kernel: "6.1", Start: vm.Start{Kind: "snapshot"}}},
 				{Name: "critic-1", Status: "failed", FailureCode: "machine_died", Failure: "it was gone"},
 				{Name: "critic-2", Status: "stopped", Exit: &vm.Exit{Signal: "SIGKILL", OOM: true}},
 			}},
 			[]api.RunAgent{
-				{Status: "succeeded", ExitCode: &zero, Collected: true, Accel: "tcg", Kernel: "6.1"},
+				{Status: "succeeded", ExitCode: &zero, Collected: true, Accel: "tcg", Kernel: "6.1", Start: vm.Start{Kind: "snapshot"}},
 				{Status: "failed", FailureCode: "machine_died", Failure: "it was gone"},
 				{Status: "stopped", Signal: "SIGKILL", OutOfMemory: true},
 			},

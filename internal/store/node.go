@@ -51,8 +51,8 @@ WHERE (node_backends.ok, node_backends.why, node_backends.memory_over, node_back
 // start slot back.
 const stepSQL = `
 WITH told AS (
-    SELECT * FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[], $10::text[])
-        AS v (id, step, started, accel, kernel, isolation, starting, start_kind, start_why)
+    SELECT * FROM unnest($2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[])
+        AS v (id, step, started, accel, kernel, isolation, start_kind, start_why, starting)
 ), stepped AS (
     UPDATE topology_runs r SET step = v.step, accel = v.accel, kernel = v.kernel, isolation = v.isolation,
         start_kind = v.start_kind, start_why = v.start_why,
@@ -154,7 +154,7 @@ func queueSteps(b *pgx.Batch, h api.Heartbeat) {
 		accel, kernel, isolation = append(accel, r.Accel), append(kernel, r.Kernel), append(isolation, r.Isolation)
 		startKind, startWhy = append(startKind, string(r.Start.Kind)), append(startWhy, r.Start.Why)
 	}
-	b.Queue(stepSQL, h.Node, id, step, started, accel, kernel, isolation, starting, startKind, startWhy)
+	b.Queue(stepSQL, h.Node, id, step, started, accel, kernel, isolation, startKind, startWhy, starting)
 	queueAgentSteps(b, h)
 }
 
