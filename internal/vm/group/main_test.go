@@ -97,7 +97,7 @@ func (l lab) name() string {
 func labs(tb testing.TB) []lab {
 	tb.Helper()
 	q, p := tb.TempDir(), tb.TempDir()
-	microvm, err := qemu.New(qemu.Options{Image: guestImage, RunDir: q, Accel: qemu.AccelTCG, KillGrace: killGrace, BootTimeout: time.Minute})
+	microvm, err := qemu.New(qemu.Options{Image: guestImage, RunDir: q, Accel: qemu.AccelTCG, KillGrace: killGrace, BootTimeout: time.Minute, StepTimeout: time.Minute})
 	require.NoError(tb, err)
 	namespaces, err := process.New(process.Options{Agent: guestAgent, RunDir: p, KillGrace: killGrace})
 	require.NoError(tb, err)
