@@ -216,6 +216,22 @@ func TestCancelEndsAllMachinesOfAPhase(t *testing.T) {
 	p.nothingLeft()
 }
 
+func TestTheTurnIsOfAllMachinesTogether(t *testing.T) {
+	p := start(t)
+	p.node()
+	mission := team(t, "team", "process", "", agentDoc{name: "one", script: "echo done"}, agentDoc{name: "two", script: "sleep 600"})
+	mission.extra = "turn: 10s"
+
+	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(mission))
+
+	require.Equal(t, 1, code, out+errs)
+	m := p.show("team")
+	require.Equal(t, []string{"failed", "turn_exceeded", "phase work: the run took longer than its turn of 10s and was stopped"}, []string{m.Status, m.FailureCode, m.Failure})
+	require.Equal(t, []string{"succeeded", "stopped"}, []string{agentsOf(m)["one"].Status, agentsOf(m)["two"].Status})
+	require.False(t, agentsOf(m)["one"].Collected)
+	p.nothingLeft()
+}
+
 func TestTheAgentsDeathLosesAllMachinesOfAPhase(t *testing.T) {
 	p := start(t)
 	node := p.node()
