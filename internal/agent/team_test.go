@@ -308,7 +308,7 @@ func TestATeamThatIsStopped(t *testing.T) {
 			res := <-ended
 			require.Equal(t, []any{"cancelled", c.says, c.keep}, []any{res.FailureCode, res.Failure, res.Partial})
 			ends := briefs(res)
-			ends[1] = strings.Replace(ends[1], "two stopped exit 0SIGTERM", "two exit 0", 1) // it may have been on its way out
+			ends[1] = strings.NewReplacer(" stopped", "", "SIGTERM", "").Replace(ends[1]) // it may have been on its way out
 			require.Equal(t, c.ends, ends)
 			b.nothingLeft(t)
 		})
