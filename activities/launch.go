@@ -145,7 +145,7 @@ func launchedMission(m mission.Mission) workflows.LaunchedMission {
 }
 
 func command(p mission.Phase) workflows.PhaseCommand {
-	c := workflows.PhaseCommand{Name: p.Name, Secrets: secretNames(p), Attempts: p.Attempts, Hold: hold(p)}
+	c := workflows.PhaseCommand{Name: p.Name, Secrets: secretNames(p.Secrets), Attempts: p.Attempts, Hold: hold(p)}
 	if !p.Composed() {
 		c.Command, c.Collect, c.Machine = vm.Command{Argv: p.Run, Env: p.Env}, p.Collect, machine(p.Resources)
 		return c
@@ -153,7 +153,7 @@ func command(p mission.Phase) workflows.PhaseCommand {
 	for _, a := range p.Agents {
 		c.Agents = append(c.Agents, workflows.AgentCommand{
 			Name: a.Name, Replicas: a.Replicas, Designated: p.Designates(a), Command: vm.Command{Argv: a.Run, Env: a.Env}, Collect: a.Collect,
-			Machine: machine(a.Resources),
+			Machine: machine(a.Resources), Secrets: secretNames(a.Secrets),
 		})
 	}
 	return c
@@ -170,9 +170,9 @@ func hold(p mission.Phase) *ledger.Hold {
 	return &ledger.Hold{Reason: p.Hold.Reason, MaxWait: p.Hold.MaxWait}
 }
 
-func secretNames(p mission.Phase) []string {
+func secretNames(secrets []mission.Secret) []string {
 	var names []string
-	for _, s := range p.Secrets {
+	for _, s := range secrets {
 		names = append(names, s.Name)
 	}
 	return names

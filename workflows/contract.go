@@ -70,7 +70,8 @@ type AgentCommand struct {
 	Designated bool       `json:"designated,omitempty"` // the phase succeeds only when its commands do
 	Command    vm.Command `json:"command"`
 	Collect    []string   `json:"collect,omitempty"`
-	Machine    vm.Spec    `json:"machine"` // of each, without its run id
+	Machine    vm.Spec    `json:"machine"`           // of each, without its run id
+	Secrets    []string   `json:"secrets,omitempty"` // names of further variables, beside those of the phase
 }
 
 // Object is a blob in the object store.

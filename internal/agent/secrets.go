@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"tidewait/internal/api"
+	"tidewait/internal/mission"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/secret/redact"
 	"tidewait/internal/secret/seal"
@@ -126,4 +128,30 @@ func (e *execution) withoutSecrets(turn context.Context, res workflows.ExecuteRu
 		return res
 	}
 	return failed(res, api.CodeSecretUnavailable, e.orTurn(turn, err))
+}
+
+// secretNames are those of a run of several machines, as the engine calls them.
+func (t *team) secretNames() []string {
+	names := slices.Clone(t.in.Secrets)
+	for _, a := range t.in.Agents {
+		for _, name := range a.Secrets {
+			names = append(names, mission.AgentSecret(a.Name, name))
+		}
+	}
+	return names
+}
+
+// share gives each machine the secrets of the phase and those of its agent. Its
+// log hides all of them, since machines may tell each other.
+func (t *team) share(values map[string]string) {
+	for _, m := range t.members {
+		m.logs.hide(t.run.redactor)
+		m.secrets = map[string]string{}
+		for _, name := range t.in.Secrets {
+			m.secrets[name] = values[name]
+		}
+		for _, name := range t.commandOf(m.result.Agent).Secrets {
+			m.secrets[name] = values[mission.AgentSecret(m.result.Agent, name)]
+		}
+	}
 }

@@ -27,7 +27,6 @@ type team struct {
 	machines *group.Group // nil: there are none
 	members  []*member
 	byRun    map[string]*member // by the run id of the machine
-	secrets  map[string]string  // of every command, by variable
 }
 
 // member is one machine of a team.
@@ -37,6 +36,8 @@ type member struct {
 	result workflows.AgentResult
 	alone  vm.VM     // whose command ended by itself, guarded by Agent.mu
 	kept   sync.Once // what it had made when the run was stopped
+
+	secrets map[string]string // of its command, by variable
 }
 
 func (a *Agent) newTeam(in workflows.ExecuteRunInput, r *run, tell func(string)) *team {
@@ -78,9 +79,11 @@ func (t *team) gather() error {
 	return nil
 }
 
-func (t *team) collectOf(agent string) []string {
+func (t *team) collectOf(agent string) []string { return t.commandOf(agent).Collect }
+
+func (t *team) commandOf(agent string) workflows.AgentCommand {
 	i := slices.IndexFunc(t.in.Agents, func(a workflows.AgentCommand) bool { return a.Name == agent })
-	return t.in.Agents[i].Collect
+	return t.in.Agents[i]
 }
 
 func (t *team) steps(ctx context.Context) workflows.ExecuteRunResult {
@@ -104,18 +107,15 @@ func (t *team) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if err := t.each(turn, (*member).injectFiles); err != nil {
 		return t.failed(turn, vm.InjectFailed, err)
 	}
-	if len(t.in.Secrets) > 0 {
+	asking := execution{agent: t.agent, in: t.in, run: t.run}
+	if asking.in.Secrets = t.secretNames(); len(asking.in.Secrets) > 0 {
 		t.step("secrets")
 		// They are the run's, and so asked for once.
-		asking := execution{agent: t.agent, in: t.in, run: t.run}
 		values, err := asking.secrets(turn)
 		if err != nil {
 			return asking.withoutSecrets(turn, t.result(), err)
 		}
-		t.secrets = values
-		for _, m := range t.members {
-			m.logs.hide(t.run.redactor)
-		}
+		t.share(values)
 	}
 	t.step("run")
 	unwatch := context.AfterFunc(turn, func() { t.keepEnded(ctx) })
@@ -162,20 +162,19 @@ func (n noting) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 	m := n.team.byRun[s.RunID]
 	m.result.Info = machine.Info()
 	m.step("create", &m.result.Info)
-	return noted{machine, n.team, m}, nil
+	return noted{machine, m}, nil
 }
 
 // noted is a machine the begin and the end of whose command are noted.
 type noted struct {
 	vm.VM
-	team *team
 	*member
 }
 
 // Run implements [vm.VM].
 func (n noted) Run(ctx context.Context, c vm.Command, logs vm.LogSink) (vm.Exit, error) {
 	n.step("run", &n.result.Info)
-	exit, err := n.VM.Run(ctx, with(c, n.team.secrets), logs)
+	exit, err := n.VM.Run(ctx, with(c, n.secrets), logs)
 	n.ended(n.VM, exit, err, ctx.Err() != nil)
 	var s *stopped
 	if errors.As(err, &s) && errors.Is(err, vm.ErrEnded) && s.keep {

@@ -363,3 +363,49 @@ func TestSecretsOfARunThatIsExecutedAgain(t *testing.T) {
 	require.Equal(t, "the engine gives the run no secrets: give run r1-1 its secrets: it has had its secrets, for another key: not possible in the present state", runs[0].Failure)
 	p.nothingLeft()
 }
+
+// TestSecretsOfAgents gives each agent its own, and those of the phase to all.
+func TestSecretsOfAgents(t *testing.T) {
+	p, s := startWithSecrets(t)
+	p.node("TIDEWAIT_NODE_MEMORY=2Gi")
+	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(team(t, "team", "process", `secrets: [{name: SHARED, from: "env:E2E_SECRET"}]`,
+		agentDoc{
+			name: "author", extra: `secrets: [{name: OWN, from: "file:api-token"}]`,
+			script: `printf "$OWN $SHARED" | sha256sum > author.txt; echo "$OWN $SHARED"`,
+		},
+		agentDoc{
+			name: "critic", replicas: 2, extra: `secrets: [{name: OWN, from: "command:print"}]`,
+			script: `printf "$OWN $SHARED" | sha256sum > $TIDEWAIT_AGENT.txt; echo "$OWN"`,
+		},
+		agentDoc{name: "clerk", script: `printf "${OWN-none} $SHARED" | sha256sum > clerk.txt`},
+	)))
+	require.Zerof(t, code, "%s%s", out, errs)
+
+	git := p.committed("team")
+	for file, text := range map[string]string{
+		"author": s.file + " " + s.env, "critic-1": s.command + " " + s.env, "critic-2": s.command + " " + s.env, "clerk": "none " + s.env,
+	} {
+		sum := sha256.Sum256([]byte(text))
+		require.Equal(t, hex.EncodeToString(sum[:])+"  -\n", git("show", "tidewait/team/1:"+file+".txt"))
+	}
+	logs := p.must("mission", "logs", "team")
+	for _, line := range []string{"work/author | [author/OWN] [SHARED]\n", "work/critic-1 | [critic/OWN]\n", "work/critic-2 | [critic/OWN]\n"} {
+		require.Equal(t, 1, strings.Count(logs, line), logs)
+	}
+
+	out, errs, code = p.tidewait("mission", "launch", "--wait", p.write(team(t, "lacks", "process", "",
+		agentDoc{name: "author", script: "echo it ran"},
+		agentDoc{name: "critic", script: "echo it ran", extra: `secrets: [{name: A, from: "file:none"}]`},
+	)))
+	require.Equal(t, 1, code, out+errs)
+	m := p.show("lacks")
+	require.Equal(t, []string{
+		"failed", "secret_unavailable", "phase work: secret critic/A is not available: file:none is not in the gateway's directory of secrets",
+	}, []string{m.Status, m.FailureCode, m.Failure})
+	require.NotContains(t, p.must("mission", "logs", "lacks"), "it ran")
+
+	for where, data := range map[string][]byte{"a history of Temporal": p.histories(), "a table of Postgres": p.tables(), "the log": []byte(logs)} {
+		p.noneIn(s, data, where)
+	}
+	p.nothingLeft()
+}

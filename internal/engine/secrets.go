@@ -86,7 +86,7 @@ func secretsOf(run store.SecretsRun) ([]api.SecretRef, error) {
 		if p.Name != run.Phase {
 			continue
 		}
-		for _, secret := range p.Secrets {
+		for _, secret := range p.AllSecrets() {
 			refs = append(refs, api.SecretRef{Name: secret.Name, From: secret.From})
 		}
 	}

@@ -18,6 +18,7 @@ type Agent struct {
 	Resources Resources         `json:"resources"` // of each of them
 	Run       []string          `json:"run"`
 	Env       map[string]string `json:"env,omitempty"`
+	Secrets   []Secret          `json:"secrets,omitempty"` // beside those of the phase, which all of its agents have
 	Collect   []string          `json:"collect,omitempty"` // as of a phase
 }
 
@@ -83,13 +84,7 @@ func (r *reader) composed(phase Phase, fields map[string]value) Phase {
 		r.about(run, `"run"`, "cannot stand beside agents", "keep one of them: run for one machine, agents for several")
 	}
 	phase.Agents = r.agents(agents, phase)
-	for _, a := range phase.Agents {
-		for _, s := range phase.Secrets {
-			if _, plain := a.Env[s.Name]; plain {
-				r.about(agents, quote(s.Name), "is a secret of the phase, and in env of agent "+a.Name, "keep one of them")
-			}
-		}
-	}
+	r.sharedSecrets(agents, phase)
 	phase.Resources, phase.Run, phase.Env, phase.Collect = Resources{}, nil, nil, nil
 	phase.Until = agentNames(phase.Agents)
 	if hasUntil {
@@ -161,7 +156,8 @@ func (r *reader) claim(v value, a Agent, taken map[string]string) {
 
 func (r *reader) agent(v value, defaults Phase) Agent {
 	agent := Agent{Replicas: 1, Resources: defaults.Resources, Env: defaults.Env, Collect: defaults.Collect}
-	for name, field := range r.object(v, agentShape) {
+	fields := r.object(v, agentShape)
+	for name, field := range fields {
 		switch name {
 		case "name":
 			agent.Name = r.agentName(field)
@@ -176,6 +172,9 @@ func (r *reader) agent(v value, defaults Phase) Agent {
 		case "collect":
 			agent.Collect = r.collect(field)
 		}
+	}
+	if field, ok := fields["secrets"]; ok {
+		agent.Secrets = r.secrets(field, agent.Env)
 	}
 	return agent
 }

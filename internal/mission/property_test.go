@@ -96,16 +96,10 @@ var (
 			MaxWait: genDuration.Draw(t, "max wait"),
 		}
 	})
-	// Their names begin with S, those of env with anything and are shorter.
-	genSecrets = rapid.Custom(func(t *rapid.T) []mission.Secret {
-		var secrets []mission.Secret
-		for _, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`S[A-Z_]{9,20}`), 0, 3, rapid.ID[string]).Draw(t, "names") {
-			from := rapid.SampledFrom([]string{"file:a", "file:api-token.2", "env:_X9", "command:Vault_1"}).Draw(t, "from")
-			secrets = append(secrets, mission.Secret{Name: name, From: from})
-		}
-		return secrets
-	})
-	genGlobs = rapid.Custom(func(t *rapid.T) []string {
+	// Names that those of env, which are shorter, and of each other never are.
+	genSecrets      = genSecretsOf(`S[A-Z_]{9,20}`)
+	genAgentSecrets = genSecretsOf(`A[A-Z_]{9,20}`)
+	genGlobs        = rapid.Custom(func(t *rapid.T) []string {
 		var globs []string
 		for range rapid.IntRange(0, 3).Draw(t, "globs") {
 			parts := rapid.SliceOfN(rapid.SampledFrom([]string{"**", "*", "out", "*.[ch]", "a?", "[^x]y"}), 1, 4).Draw(t, "parts")
@@ -131,6 +125,7 @@ var (
 			agents = append(agents, mission.Agent{
 				Name: name, Replicas: rapid.IntRange(1, 8).Draw(t, "replicas"), Resources: genResources.Draw(t, "resources"),
 				Run: genRun.Draw(t, "run"), Env: genEnv.Draw(t, "env"), Collect: genGlobs.Draw(t, "collect"),
+				Secrets: genAgentSecrets.Draw(t, "secrets"),
 			})
 		}
 		return agents
@@ -143,6 +138,17 @@ var (
 		{Path: "/srv/with space"},
 	})
 )
+
+func genSecretsOf(names string) *rapid.Generator[[]mission.Secret] {
+	return rapid.Custom(func(t *rapid.T) []mission.Secret {
+		var secrets []mission.Secret
+		for _, name := range rapid.SliceOfNDistinct(rapid.StringMatching(names), 0, 3, rapid.ID[string]).Draw(t, "names") {
+			from := rapid.SampledFrom([]string{"file:a", "file:api-token.2", "env:_X9", "command:Vault_1"}).Draw(t, "from")
+			secrets = append(secrets, mission.Secret{Name: name, From: from})
+		}
+		return secrets
+	})
+}
 
 func genMap(keys, values *rapid.Generator[string]) *rapid.Generator[map[string]string] {
 	return rapid.Map(rapid.MapOfN(keys, values, 0, 3), func(m map[string]string) map[string]string {
@@ -217,6 +223,16 @@ func writtenCommand(name string, r mission.Resources, run []string, env map[stri
 	return command
 }
 
+func writeSecrets(into map[string]any, secrets []mission.Secret) {
+	var list []any
+	for _, s := range secrets {
+		list = append(list, map[string]any{"name": s.Name, "from": s.From})
+	}
+	if len(list) > 0 {
+		into["secrets"] = list
+	}
+}
+
 // writtenAgents leaves out of the agents what all of them share, when they do:
 // the phase says it.
 func writtenAgents(p mission.Phase) map[string]any {
@@ -231,6 +247,7 @@ func writtenAgents(p mission.Phase) map[string]any {
 	var agents []any
 	for _, a := range p.Agents {
 		agent := writtenCommand(a.Name, a.Resources, a.Run, a.Env, a.Collect)
+		writeSecrets(agent, a.Secrets)
 		if shared {
 			delete(agent, "collect")
 		}
@@ -256,13 +273,7 @@ func writtenPhase(p mission.Phase) map[string]any {
 	if p.Composed() {
 		phase = writtenAgents(p)
 	}
-	var secrets []any
-	for _, s := range p.Secrets {
-		secrets = append(secrets, map[string]any{"name": s.Name, "from": s.From})
-	}
-	if len(secrets) > 0 {
-		phase["secrets"] = secrets
-	}
+	writeSecrets(phase, p.Secrets)
 	phase["requires"] = requires
 	if p.Attempts != 1 {
 		phase["attempts"] = p.Attempts

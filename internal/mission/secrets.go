@@ -2,11 +2,12 @@ package mission
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// MaxSecrets is how many secrets one command may have.
+// MaxSecrets is how many secrets a phase may have, those of its agents included.
 const MaxSecrets = 32
 
 // Secret is a value that a command finds in its environment. The document says
@@ -97,4 +98,36 @@ func (r *reader) source(v value) string {
 	}
 	text, _ := r.text(v)
 	return text
+}
+
+// AllSecrets returns the secrets of a phase and of its agents. Those of an agent
+// have its name before theirs, as in author/API_TOKEN.
+func (p Phase) AllSecrets() []Secret {
+	secrets := slices.Clone(p.Secrets)
+	for _, a := range p.Agents {
+		for _, s := range a.Secrets {
+			secrets = append(secrets, Secret{Name: AgentSecret(a.Name, s.Name), From: s.From})
+		}
+	}
+	return secrets
+}
+
+// AgentSecret is what a secret of an agent is called among those of its phase.
+func AgentSecret(agent, name string) string { return agent + "/" + name }
+
+// sharedSecrets checks the secrets of a phase against what its agents have.
+func (r *reader) sharedSecrets(agents value, phase Phase) {
+	for _, s := range phase.Secrets {
+		for _, a := range phase.Agents {
+			if _, plain := a.Env[s.Name]; plain {
+				r.about(agents, quote(s.Name), "is a secret of the phase, and in env of agent "+a.Name, "keep one of them")
+			}
+			if slices.ContainsFunc(a.Secrets, func(own Secret) bool { return own.Name == s.Name }) {
+				r.about(agents, quote(s.Name), "is a secret of the phase, and of agent "+a.Name, "keep one of them; those of the phase go to every agent")
+			}
+		}
+	}
+	if count := len(phase.AllSecrets()); count > MaxSecrets {
+		r.about(agents, "the phase", "has "+strconv.Itoa(count)+" secrets, those of its agents included", "write at most "+strconv.Itoa(MaxSecrets))
+	}
 }

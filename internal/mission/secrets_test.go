@@ -67,3 +67,47 @@ func TestParseSource(t *testing.T) {
 		require.False(t, ok, "%q", text)
 	}
 }
+
+func TestSecretsOfAgents(t *testing.T) {
+	document := func(phase, author, critic string) []byte {
+		return []byte(strings.Replace(smallest, "      run: [echo, hello]\n", phase+`      agents:
+        - {name: author, run: [a], `+author+`}
+        - {name: critic, run: [a], replicas: 2, `+critic+`}
+`, 1))
+	}
+	const shared = "      secrets: [{name: A, from: 'file:a'}, {name: B, from: 'file:b'}]\n"
+	m, err := mission.Parse("f", document(shared, "secrets: [{name: C, from: 'env:C'}]", "secrets: [{name: C, from: 'file:c'}]"))
+	require.NoError(t, err)
+	phase := m.Spec.Phases[0]
+	require.Equal(t, []mission.Secret{{Name: "A", From: "file:a"}, {Name: "B", From: "file:b"}}, phase.Secrets)
+	require.Equal(t, []mission.Secret{{Name: "C", From: "env:C"}}, phase.Agents[0].Secrets)
+	require.Equal(t, []mission.Secret{
+		{Name: "A", From: "file:a"}, {Name: "B", From: "file:b"}, {Name: "author/C", From: "env:C"}, {Name: "critic/C", From: "file:c"},
+	}, phase.AllSecrets())
+
+	var many []string
+	for i := range 16 {
+		many = append(many, fmt.Sprintf("{name: A%d, from: 'file:a'}", i))
+	}
+	list := "secrets: [" + strings.Join(many, ", ") + "]"
+	for name, c := range map[string]struct{ phase, author, critic, want string }{
+		"in env": {shared, "env: {B: x}", "env: {}", `f:11:9: spec.phases[0].agents: "B" is a secret of the phase, and in env of agent author; keep one of them`},
+		"in its own env": {
+			"", "env: {}", "env: {C: x}, secrets: [{name: C, from: 'env:C'}]",
+			`f:11:79: spec.phases[0].agents[1].secrets[0].name: "C" is in env as well; keep one of them`,
+		},
+		"of the phase": {
+			shared, "secrets: [{name: A, from: 'file:own'}]", "env: {}",
+			`f:11:9: spec.phases[0].agents: "A" is a secret of the phase, and of agent author; keep one of them; those of the phase go to every agent`,
+		},
+		"too many": {
+			"      secrets: [{name: X, from: 'file:a'}]\n", list, list,
+			`f:11:9: spec.phases[0].agents: the phase has 33 secrets, those of its agents included; write at most 32`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := mission.Parse("f", document(c.phase, c.author, c.critic))
+			require.EqualError(t, err, c.want)
+		})
+	}
+}

@@ -82,6 +82,7 @@ var (
 		{name: "resources"},
 		{name: "env"},
 		{name: "collect"},
+		{name: "secrets"},
 	}
 	holdShape = shape{
 		{name: "reason"},
