@@ -44,8 +44,9 @@ dev: deps build ## Start the whole stack on this machine; Ctrl-C stops it
 	$(BIN)/tidewait dev
 
 .PHONY: test
-test: deps build ## Run all tests under the race detector
-	go test -race -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $(TEST_PACKAGES)
+test: deps build ## Run all tests under the race detector, but for the simulations, which share nothing
+	go test -race -timeout $(TEST_TIMEOUT) -skip '^TestSimulation' $(TEST_FLAGS) $(TEST_PACKAGES)
+	go test -timeout $(TEST_TIMEOUT) -run '^TestSimulation' ./internal/capacity
 
 .PHONY: tools
 tools: ## Install the pinned linters into bin/
