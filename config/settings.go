@@ -85,7 +85,7 @@ type Node struct {
 	QEMU         string            `mapstructure:"qemu"`
 	Accel        string            `mapstructure:"accel"` // auto, kvm or tcg
 	BootTimeout  time.Duration     `mapstructure:"boot_timeout"`
-	StepTimeout  time.Duration     `mapstructure:"step_timeout"` // inject and collect, each
+	StepTimeout  time.Duration     `mapstructure:"step_timeout"` // inject, secrets and collect, each
 	KillGrace    time.Duration     `mapstructure:"kill_grace"`   // between TERM and the machine's end
 	ResultFiles  int               `mapstructure:"result_files"`
 	ResultBytes  int64             `mapstructure:"result_bytes"`

@@ -33,12 +33,12 @@ func launchCommand(c *cli) *cobra.Command {
 		Use:   "launch FILE",
 		Short: "Launch a mission",
 		Long: `Launch a mission. A local workspace is bundled and uploaded; uncommitted changes
-are not part of it. A mission that no known node could ever run is refused and
-stays a draft. FILE may be - for standard input.
+of a repository are not part of it. A mission that no known node could ever run is
+refused and stays a draft. FILE may be - for standard input.
 
 With --wait or --follow the exit code is the mission's fate: 0 succeeded,
-1 failed or cancelled, 3 refused, 4 the wait for capacity ran out. Interrupting
-the command leaves the mission running.`,
+1 failed or cancelled, 3 refused, 4 the wait for capacity, or for a release, ran
+out. Interrupting the command leaves the mission running.`,
 		Example: `  tidewait mission launch nightly-port.yaml
   tidewait mission launch nightly-port.yaml --follow`,
 		Args: cobra.ExactArgs(1),

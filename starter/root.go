@@ -12,14 +12,15 @@ import (
 func rootCommand(c *cli) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tidewait",
-		Short: "Run missions in microVMs that wait for capacity in the open",
-		Long: `Tidewait runs missions: ordered phases of work, each in a microVM that is placed
-on a node when the phase starts. What waits says why, since when, until when, and
-when it is looked at again.
+		Short: "Run missions, and keep applications running, with every wait in the open",
+		Long: `Tidewait runs missions: ordered phases of work, each in one or more machines that
+are placed on a node when the phase starts. And it keeps applications running on
+lattices of wasmCloud hosts. What waits says why, since when, until when, and when
+it is looked at again.
 
-Exit codes: 0 done; 1 failed; 2 wrong usage or an invalid document; 3 no known
-node could ever run it; 4 the wait ran out; 5 a service does not answer;
-130 interrupted.`,
+Exit codes: 0 done; 1 failed or cancelled; 2 wrong usage, or an invalid document or
+setting; 3 no known node could ever run it; 4 the wait ran out; 5 a service does
+not answer; 130 interrupted.`,
 		Example: `  tidewait mission launch examples/missions/hello.yaml --follow
   tidewait waits --watch`,
 		SilenceUsage:  true,
