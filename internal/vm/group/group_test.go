@@ -170,8 +170,8 @@ func TestEnds(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			out := newOutput()
 			go func() {
-				out.await(t, "a-1", "ready")
-				out.await(t, "a-2", "ready")
+				out.awaitReady(t, "a-1")
+				out.awaitReady(t, "a-2")
 				cancel(stop)
 			}()
 			_, err := g.Run(ctx, out.of)
@@ -201,7 +201,7 @@ func TestLostMachine(t *testing.T) {
 		pid, other := l.pid(t, "lost/b"), l.pid(t, "lost/a")
 		out := newOutput()
 		go func() {
-			out.await(t, "b", "ready")
+			out.awaitReady(t, "b")
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}()
 		_, err := g.Run(t.Context(), out.of)
@@ -220,12 +220,14 @@ func TestLostMachine(t *testing.T) {
 func TestLostNetwork(t *testing.T) {
 	onEach(t, func(t *testing.T, l lab) {
 		g := create(t, l, "cut", agent("a", 0, "echo ready; while :; do busybox wget -q -O - http://b/ 2>/dev/null; sleep 0.1; done"), agent("b", 0, "sleep 3600"))
-		out := newOutput()
+		out, cut := newOutput(), make(chan struct{})
 		go func() {
-			out.await(t, "a", "ready")
+			defer close(cut)
+			out.awaitReady(t, "a")
 			_ = unix.Shutdown(int(g.segment.NIC(1).Cable.Fd()), unix.SHUT_RD)
 		}()
 		_, err := g.Run(t.Context(), out.of)
+		<-cut
 		requireFailure(t, err, vm.SegmentFailed, "the network between the machines of the run failed at the port of b: ")
 	})
 }

@@ -97,7 +97,7 @@ func (l lab) name() string {
 func labs(tb testing.TB) []lab {
 	tb.Helper()
 	q, p := tb.TempDir(), tb.TempDir()
-	microvm, err := qemu.New(qemu.Options{Image: guestImage, RunDir: q, Accel: qemu.AccelTCG, KillGrace: killGrace, BootTimeout: time.Minute})
+	microvm, err := qemu.New(qemu.Options{Image: guestImage, RunDir: q, Accel: qemu.AccelTCG, KillGrace: killGrace, BootTimeout: time.Minute, StepTimeout: time.Minute})
 	require.NoError(tb, err)
 	namespaces, err := process.New(process.Options{Agent: guestAgent, RunDir: p, KillGrace: killGrace})
 	require.NoError(tb, err)
@@ -189,15 +189,15 @@ func (o *output) get(name string) []string {
 	return slices.Clone(o.lines[name])
 }
 
-// await waits until a machine has printed a line.
-func (o *output) await(tb testing.TB, name, line string) {
+// awaitReady waits until a machine has said that it is ready.
+func (o *output) awaitReady(tb testing.TB, name string) {
 	tb.Helper()
 	late := time.After(time.Minute)
-	for !slices.Contains(o.get(name), line) {
+	for !slices.Contains(o.get(name), "ready") {
 		select {
 		case <-o.news:
 		case <-late:
-			tb.Fatalf("%s did not say %q, but %q", name, line, o.get(name))
+			tb.Fatalf("%s is not ready, and said %q", name, o.get(name))
 		}
 	}
 }
@@ -226,7 +226,7 @@ func background(tb testing.TB, m Machine, argv ...string) *output {
 		_, _ = m.VM.Run(ctx, vm.Command{Argv: argv}, o.of(m))
 	}()
 	tb.Cleanup(func() { cancel(); <-ended })
-	o.await(tb, m.Name, "ready")
+	o.awaitReady(tb, m.Name)
 	return o
 }
 

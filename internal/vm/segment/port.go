@@ -89,11 +89,6 @@ func (p *port) send(done <-chan struct{}) error {
 
 func (p *port) drop(why Drop) { p.dropped[why].Add(1) }
 
-func (p *port) close() {
-	p.conn.Close()
-	p.cable.Close()
-}
-
 // Broadcasts of one port: those of ARP are a few in a minute.
 const (
 	stormRate  = 500 // in a second

@@ -52,7 +52,7 @@ func Open(hosts []Host) (*Segment, error) {
 	for i := range hosts {
 		p, err := newPort(i, len(hosts))
 		if err != nil {
-			s.closePorts()
+			s.Close()
 			return nil, err
 		}
 		s.ports = append(s.ports, p)
@@ -103,10 +103,14 @@ func (s *Segment) Err() error {
 }
 
 // Close ends the segment, also for machines that still run, and returns when
-// nothing is left of it.
+// nothing is left of it. No machine may be in the making by then: until here the
+// cables stay open, so that none can inherit another file in place of one.
 func (s *Segment) Close() {
 	s.stop(nil)
 	s.loops.Wait()
+	for _, p := range s.ports {
+		p.cable.Close()
+	}
 }
 
 // end ends the whole segment when a loop of a port ended by itself: machines
@@ -124,14 +128,10 @@ func (s *Segment) stop(err error) {
 	s.ending.Do(func() {
 		s.err = err
 		close(s.done)
-		s.closePorts()
+		for _, p := range s.ports {
+			p.conn.Close()
+		}
 	})
-}
-
-func (s *Segment) closePorts() {
-	for _, p := range s.ports {
-		p.close()
-	}
 }
 
 // pass carries a frame to where it goes, and returns a buffer for the next.

@@ -190,6 +190,8 @@ func TestMachineThatBreaksItsCable(t *testing.T) {
 	require.Equal(t, vm.SegmentFailed, f.Code)
 	require.Contains(t, f.Message, "the network between the machines of the run failed at the port of b: ")
 	require.Contains(t, f.Message, "broken pipe")
+	_, err := unix.FcntlInt(s.NIC(1).Cable.Fd(), unix.F_GETFD, 0)
+	require.NoError(t, err, "a machine that is being made must not inherit something else")
 	s.Close()
 	require.Error(t, s.Err(), "why it failed is still known")
 }

@@ -71,11 +71,15 @@ func serve() error {
 		return err
 	}
 	fmt.Println("ready")
-	go accept(echo, func(c net.Conn) { _, _ = io.Copy(c, c) })
-	return accept(swallow, func(c net.Conn) {
-		_, _ = io.Copy(io.Discard, c)
-		_, _ = c.Write([]byte{1})
-	})
+	failed := make(chan error)
+	go func() { failed <- accept(echo, func(c net.Conn) { _, _ = io.Copy(c, c) }) }()
+	go func() {
+		failed <- accept(swallow, func(c net.Conn) {
+			_, _ = io.Copy(io.Discard, c)
+			_, _ = c.Write([]byte{1})
+		})
+	}()
+	return <-failed
 }
 
 func accept(l net.Listener, handle func(net.Conn)) error {
