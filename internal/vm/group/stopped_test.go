@@ -43,7 +43,7 @@ func TestStoppedMachines(t *testing.T) {
 			out := newOutput()
 			go func() {
 				for _, name := range []string{"well", "badly", "never", "alone"} {
-					out.await(t, name, "ready")
+					out.awaitReady(t, name)
 				}
 				whenReady(stop)
 			}()
