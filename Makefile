@@ -46,7 +46,9 @@ dev: deps build ## Start the whole stack on this machine; Ctrl-C stops it
 .PHONY: test
 test: deps build ## Run all tests under the race detector, but for the simulations, which share nothing
 	go test -race -timeout $(TEST_TIMEOUT) -skip '^TestSimulation' $(TEST_FLAGS) $(TEST_PACKAGES)
+ifeq ($(TEST_PACKAGES),./...)
 	go test -timeout $(TEST_TIMEOUT) -run '^TestSimulation' ./internal/capacity
+endif
 
 .PHONY: tools
 tools: ## Install the pinned linters into bin/

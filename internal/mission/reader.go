@@ -37,23 +37,19 @@ func (r *reader) about(v value, found, problem, allowed string) {
 	})
 }
 
-// object reads a mapping with a closed list of keys. What is refused, unknown
-// or twice there is left out of the result.
+// object reads a mapping with a closed list of keys. What is unknown or twice
+// there is left out of the result.
 func (r *reader) object(v value, s shape) map[string]value {
 	fields := map[string]value{}
 	if !r.isMapping(v) {
 		return nil
 	}
 	for _, entry := range r.entries(v) {
-		known, ok := s.find(entry.name)
-		switch {
-		case !ok:
+		if !s.has(entry.name) {
 			r.unknown(v.key, entry, s)
-		case known.refused != "":
-			r.about(entry.at, strconv.Quote(entry.name), "cannot be used", known.refused)
-		default:
-			fields[entry.name] = entry.value
+			continue
 		}
+		fields[entry.name] = entry.value
 	}
 	for _, f := range s {
 		if f.required != "" && !has(v.Node, f.name) && !has(v.Node, f.unless) {

@@ -1,31 +1,23 @@
 package mission
 
+import "slices"
+
 // field is one key a mapping may have.
 type field struct {
 	name     string
 	required string // what to write when it is missing; empty: optional
 	unless   string // the key that stands in for a missing one
-	refused  string // why this version does not take it; empty: it does
 }
 
 // shape is the closed list of keys of one kind of mapping.
 type shape []field
 
-func (s shape) find(name string) (field, bool) {
-	for _, f := range s {
-		if f.name == name {
-			return f, true
-		}
-	}
-	return field{}, false
-}
+func (s shape) has(name string) bool { return slices.Contains(s.names(), name) }
 
 func (s shape) names() []string {
 	var names []string
 	for _, f := range s {
-		if f.refused == "" {
-			names = append(names, f.name)
-		}
+		names = append(names, f.name)
 	}
 	return names
 }

@@ -76,7 +76,7 @@ func (s Sources) Resolve(ctx context.Context, refs []Ref) ([]seal.Secret, error)
 	all := 0
 	for i, secret := range out {
 		if all += len(secret.Value); all > MaxAll {
-			return nil, &Unavailable{refs[i], "makes the secrets of this command larger than 128 KiB together"}
+			return nil, &Unavailable{refs[i], "makes the secrets of this run larger than 128 KiB together"}
 		}
 	}
 	return out, nil

@@ -131,7 +131,7 @@ func TestWhatIsNotGivenAway(t *testing.T) {
 	require.NoError(t, err, "the newline at its end is not part of it")
 	require.Len(t, values[0], 64<<10)
 	_, err = resolve(t, s, "file:full", "file:full", "file:full")
-	require.EqualError(t, err, "secret S2 is not available: file:full makes the secrets of this command larger than 128 KiB together")
+	require.EqualError(t, err, "secret S2 is not available: file:full makes the secrets of this run larger than 128 KiB together")
 }
 
 func TestAGatewayWithoutSecrets(t *testing.T) {
