@@ -22,8 +22,8 @@ func rerunCommand(c *cli) *cobra.Command {
 		Long: `Launch a mission again, as a new launch that begins with PHASE and with what the
 phases before it committed in the mission's latest launch. Nothing is taken from
 the workspace again. A mission that runs is refused, and so is a phase that comes
-after one without a commit. From the first phase, the new launch begins where the
-latest one began.
+after one without a commit. From the first phase, the new launch begins with what
+the first phase began with.
 
 What is run is the document of the latest launch. With --file another one is: it
 may have changed from PHASE on, and in everything that is not a phase; a phase

@@ -274,11 +274,11 @@ func TestAMissionIsLaunchedAgainFromAPhase(t *testing.T) {
 	p.must("mission", "results", "m", "--into", repo)
 	require.Equal(t, "m: report\nm: build\nm: survey", strings.Join(strings.Split(p.git(repo, "log", "--format=%s", "tidewait/m/3"), "\n")[:3], "\n"))
 
-	// From the first phase the launch begins where the latest began.
+	// From the first phase the launch begins where that began, in the first launch.
 	_, _, code = p.tidewait("mission", "rerun", "m", "--from", "survey", "--wait")
 	require.Zero(t, code)
 	fourth := p.show("m")
-	require.Equal(t, []any{4, 3, first.PhaseList[0].Commit}, []any{fourth.Launch, fourth.RerunOf, fourth.BaseCommit})
+	require.Equal(t, []any{4, 3, first.BaseCommit}, []any{fourth.Launch, fourth.RerunOf, fourth.BaseCommit})
 	require.NotEqual(t, first.PhaseList[0].Commit, fourth.PhaseList[0].Commit)
 	p.nothingLeft()
 }

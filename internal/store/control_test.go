@@ -303,6 +303,10 @@ func TestARerunTakesOverWhatWasCommitted(t *testing.T) {
 	own, err := s.LastLaunch(ctx, "m", "second-run")
 	require.NoError(t, err)
 	require.True(t, own.Own)
+	require.NoError(t, s.SetCheckout(ctx, l.MissionID, 2, "tidewait/m/2", "c1"))
+	again, err := s.LastLaunch(ctx, "m", "third-run")
+	require.NoError(t, err)
+	require.Equal(t, []any{2, "base"}, []any{again.Launch, again.Base}, "what the first phase started from, not what this launch did")
 
 	m := show(t, s, "m", 0)
 	require.Equal(t, []any{2, 1, 1, "p2"}, []any{m.Launch, m.RerunOf, m.PhasesDone, m.PhaseList[1].Name})

@@ -218,7 +218,7 @@ type LastLaunch struct {
 	Launch   int // 0: it was never launched
 	Document json.RawMessage
 	Gateway  string
-	Base     string        // the commit it started from; empty: its checkout was never opened
+	Base     string        // the commit its first phase started from, in whichever launch that ran; empty: its checkout was never opened
 	Phases   []LaunchPhase // in order
 	// Own says that it is the launch of the workflow run that asks.
 	Own bool
@@ -235,8 +235,13 @@ func (s *Store) LastLaunch(ctx context.Context, name, workflowRun string) (LastL
 	var l LastLaunch
 	var id int64
 	err := s.pool.QueryRow(ctx, `
-SELECT m.id, m.launch, COALESCE(l.document, m.document), COALESCE(l.gateway_id, ''), COALESCE(l.base_commit, ''),
-       m.launch > 0 AND m.workflow_run = $2
+WITH RECURSIVE origins AS (
+    SELECT l.mission_id, l.launch, l.rerun_of, l.base_commit FROM mission_launches l JOIN missions m ON m.id = l.mission_id AND m.launch = l.launch
+    WHERE m.name = $1
+    UNION ALL SELECT l.mission_id, l.launch, l.rerun_of, l.base_commit
+    FROM mission_launches l JOIN origins o ON l.mission_id = o.mission_id AND l.launch = o.rerun_of)
+SELECT m.id, m.launch, COALESCE(l.document, m.document), COALESCE(l.gateway_id, ''),
+       COALESCE((SELECT base_commit FROM origins ORDER BY launch LIMIT 1), ''), m.launch > 0 AND m.workflow_run = $2
 FROM missions m LEFT JOIN mission_launches l ON l.mission_id = m.id AND l.launch = m.launch WHERE m.name = $1`, name, workflowRun).
 		Scan(&id, &l.Launch, &l.Document, &l.Gateway, &l.Base, &l.Own)
 	if errors.Is(err, pgx.ErrNoRows) {
