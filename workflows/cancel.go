@@ -78,7 +78,10 @@ func readCancel(said any) *api.Cancel {
 	var c api.Cancel
 	c.Actor, c.Reason = readWords(said)
 	if fields, ok := said.(map[string]any); ok {
-		c.Keep, _ = fields["keep"].(bool)
+		switch fields["keep"] {
+		case true, "true", "yes", "1", 1.0:
+			c.Keep = true
+		}
 	}
 	return &c
 }

@@ -222,14 +222,16 @@ type StopRunInput struct {
 // ExecuteRunResult is how a run ended on its node. Its machine is gone.
 type ExecuteRunResult struct {
 	Info vm.Info `json:"info"`
-	// Exit is set when the command ran to its end.
+	// Exit is set when the command ended by itself, or within its grace after the
+	// run was stopped.
 	Exit *vm.Exit `json:"exit,omitempty"`
 	// FailureCode and Failure are set when a step failed.
 	FailureCode string `json:"failureCode,omitempty"`
 	Failure     string `json:"failure,omitempty"`
 	// Lost says that the agent no longer had the machine it was asked to go on with.
 	Lost bool `json:"lost,omitempty"`
-	// Results are set when the command succeeded.
+	// Results are set when the command succeeded, and when the run was stopped and
+	// what it had made was collected.
 	Results Object   `json:"results,omitzero"`
 	Deleted []string `json:"deleted,omitempty"`
 	// Partial says that the run was stopped, and the results are what it had made.

@@ -2,8 +2,9 @@
 // from the node's task queue and carries each one through create, inject, run,
 // collect and destroy.
 //
-// Concurrency: Agent.mu guards runs and ended and nothing else; no call to NATS
-// or to a backend is made while it is held.
+// Concurrency: Agent.mu guards runs, ended and what heartbeats say of a run: its
+// report, those of its machines, and whose command has ended by itself. No call
+// to NATS or to a backend is made while it is held.
 package agent
 
 import (

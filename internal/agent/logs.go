@@ -64,11 +64,12 @@ func (w *logWriter) line(stream string, line []byte) {
 	}
 }
 
-// close waits a moment for the last lines to be kept.
-func (w *logWriter) close() {
+// flushLogs waits a moment for the last lines of a run to be kept, with those of
+// the others that are on their way.
+func (a *Agent) flushLogs(run string) {
 	select {
-	case <-w.js.PublishAsyncComplete():
+	case <-a.js.PublishAsyncComplete():
 	case <-time.After(2 * time.Second):
-		w.log.Warn("the last log lines may be lost", "subject", w.subject)
+		a.Log.Warn("the last log lines of a run may be lost", "run", run)
 	}
 }

@@ -21,12 +21,12 @@ const (
 	destroyPause = 500 * time.Millisecond
 )
 
-// run is one machine on its way.
+// run is one machine on its way, or several.
 type run struct {
 	report api.RunReport
 	agents []api.AgentReport // of a composed phase
 	stop   context.CancelCauseFunc
-	gone   chan struct{} // closed when the machine is gone
+	gone   chan struct{} // closed when nothing of it is there any more
 	// redactor knows the secrets of the run; nil: there are none. It is the
 	// execution's alone.
 	redactor *redact.Redactor
@@ -41,7 +41,7 @@ type run struct {
 // An error is returned only when ctx ended from outside; everything that goes
 // wrong with the run itself is in the result.
 func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step func(string)) (workflows.ExecuteRunResult, error) {
-	r, ctx, err := a.begin(ctx, in.Machine.RunID)
+	r, ctx, err := a.begin(ctx, in)
 	if err != nil {
 		return workflows.ExecuteRunResult{}, err
 	}
@@ -59,7 +59,7 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 type work interface {
 	// steps takes the run from create to collect.
 	steps(ctx context.Context) workflows.ExecuteRunResult
-	// destroy ends all of its machines, whatever happened.
+	// destroy ends all of its machines, whatever happened, and then its logs.
 	destroy()
 }
 
@@ -79,13 +79,17 @@ func clean(r *redact.Redactor, res *workflows.ExecuteRunResult) {
 }
 
 // begin registers a run, after ending an older execution of it.
-func (a *Agent) begin(ctx context.Context, id string) (*run, context.Context, error) {
+func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, context.Context, error) {
+	id := in.Machine.RunID
 	for {
 		a.mu.Lock()
 		old, exists := a.runs[id]
 		if !exists {
 			runCtx, stop := context.WithCancelCause(ctx)
-			r := &run{report: api.RunReport{ID: id, Step: "create"}, stop: stop, gone: make(chan struct{})}
+			r := &run{
+				report: api.RunReport{ID: id, Step: "create"}, agents: make([]api.AgentReport, machinesOf(in)), // all of them starting
+				stop: stop, gone: make(chan struct{}),
+			}
 			a.runs[id] = r
 			delete(a.ended, id)
 			a.mu.Unlock()
@@ -99,6 +103,15 @@ func (a *Agent) begin(ctx context.Context, id string) (*run, context.Context, er
 			return nil, nil, context.Cause(ctx)
 		}
 	}
+}
+
+// machinesOf is how many machines a composed phase has; 0: it is solo.
+func machinesOf(in workflows.ExecuteRunInput) int {
+	n := 0
+	for _, agent := range in.Agents {
+		n += max(agent.Replicas, 1)
+	}
+	return n
 }
 
 // finish forgets a run whose machine is gone. free says that its node may be
@@ -136,8 +149,6 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
 	}
 	e.logs = newLogWriter(e.agent.js, e.in, "", e.agent.Log)
-	defer e.logs.close()
-
 	e.step("create", nil)
 	machine, err := e.backend.Create(turn, e.in.Machine)
 	if err != nil {
@@ -290,6 +301,7 @@ func (e *execution) destroy() {
 		return
 	}
 	e.agent.destroy(e.in.Machine.RunID, func(ctx context.Context) error { return e.backend.Destroy(ctx, e.in.Machine.RunID) })
+	e.agent.flushLogs(e.in.Machine.RunID)
 }
 
 // destroy tries to end what a run has until that works, or too much time is over.

@@ -96,9 +96,6 @@ func (t *team) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if err := t.gather(); err != nil {
 		return failed(workflows.ExecuteRunResult{}, vm.BootFailed, err)
 	}
-	for _, m := range t.members {
-		defer m.logs.close()
-	}
 	t.step("create")
 	if err := t.create(turn); err != nil {
 		return t.failed(turn, vm.BootFailed, err)
@@ -355,6 +352,7 @@ func (t *team) destroy() {
 		}
 		return t.machines.Destroy(ctx)
 	})
+	t.agent.flushLogs(t.in.Machine.RunID)
 }
 
 // step records the step all machines take.
@@ -367,7 +365,6 @@ func (t *team) step(name string) {
 		info := t.members[0].result.Info
 		report.Started = true
 		report.Accel, report.Kernel, report.Isolation = info.Accel, info.Kernel, info.Isolation
-		report.Start = info.Start
 	}
 	a.mu.Unlock()
 	a.Log.Debug("run takes a step", "run", t.in.Machine.RunID, "step", name, "machines", len(t.members))
