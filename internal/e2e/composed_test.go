@@ -172,7 +172,7 @@ func TestComposedPhasesFailTruthfully(t *testing.T) {
 }
 
 func TestAComposedPhaseWaitsAndIsPlacedAsOne(t *testing.T) {
-	p := start(t)
+	p := start(t, "TIDEWAIT_FLEET_RETRY_INTERVAL=1h") // so that the event alone places it
 	p.node("TIDEWAIT_NODE_MEMORY=700Mi")
 	p.launch(missionDoc{name: "half", phases: []phaseDoc{{name: "hold", memory: "256Mi", script: "sleep 600"}}})
 	p.running("half")
