@@ -172,7 +172,7 @@ func TestComposedPhasesFailTruthfully(t *testing.T) {
 }
 
 func TestAComposedPhaseWaitsAndIsPlacedAsOne(t *testing.T) {
-	p := start(t)
+	p := start(t, "TIDEWAIT_FLEET_RETRY_INTERVAL=1h") // so that the event alone places it
 	p.node("TIDEWAIT_NODE_MEMORY=700Mi")
 	p.launch(missionDoc{name: "half", phases: []phaseDoc{{name: "hold", memory: "256Mi", script: "sleep 600"}}})
 	p.running("half")
@@ -185,6 +185,7 @@ func TestAComposedPhaseWaitsAndIsPlacedAsOne(t *testing.T) {
 		"n1 is short by 4 MiB of memory; 1st in line, and n1 is held for it", w.Reason)
 	require.Zero(t, p.count("SELECT count(*) FROM run_agents"), "two would fit, and none is there")
 
+	p.until("team", "its own retry has looked once", func(m api.MissionDetail) bool { return m.PhaseList[0].Wait != nil && m.PhaseList[0].Wait.Attempts >= 2 })
 	p.must("mission", "cancel", "half", "--reason", "the test is done with it")
 	m := p.ended("team")
 	require.Equal(t, "succeeded", m.Status, m.Failure)
