@@ -30,6 +30,7 @@ func (p *phase) place() (ledger.Placed, error) {
 		case outcome.Ended != nil:
 			return ledger.Placed{}, &phaseEnd{Ended: *outcome.Ended, written: true}
 		case outcome.Paused != nil:
+			p.bound.end()
 			p.progress.Waiting = nil
 			if p.isLong() && p.release.Len() == 0 { // a release that came is read before that
 				return ledger.Placed{}, p.continueAsNew()

@@ -254,6 +254,46 @@ func TestAFailedCommandIsTriedAgainAfterAPause(t *testing.T) {
 		"- **you can:** try now with `tidewait phase nudge port survey`; give up with `tidewait phase cancel port survey`\n")
 }
 
+// A workflow that was reset to its wait for capacity may find that the phase has
+// run and failed since.
+func TestAWaitForCapacityMayTurnIntoABackOff(t *testing.T) {
+	for name, expires := range map[string]bool{"at a retry": false, "at its bound": true} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.upserts(waitAttrs("capacity_cpu"), backOffAttrs, noWait(workflows.AttrNode.ValueSet("node-a")))
+			paused := func() *ledger.Outcome {
+				return &ledger.Outcome{Paused: &ledger.Pause{
+					Kind: "backoff", Code: "command_failed", Sentence: "attempt 1 of 2 failed", Since: since, Next: since.Add(3 * time.Hour), Left: 3*time.Hour - e.elapsed(),
+				}}
+			}
+			e.refuse(func(int, workflows.PlaceInput) *ledger.Outcome {
+				if expires || e.elapsed() < time.Minute {
+					return nil
+				}
+				return paused()
+			})
+			e.expire = func(context.Context, workflows.ExpireInput) (ledger.Outcome, error) { return *paused(), nil }
+			queue := e.place
+			e.place = func(ctx context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+				if in.Gate != nil {
+					return placedOn("node-a", 2), nil
+				}
+				return queue(ctx, in)
+			}
+
+			_, err := e.phase(phaseInput())
+
+			require.NoError(t, err)
+			require.Equal(t, 3*time.Hour, e.elapsed())
+			places := inputs[workflows.PlaceInput](e.fakes)
+			require.Equal(t, workflows.PlaceInput{PhaseID: 7, Attempt: 1, Pool: "microvm", Wake: "first", Gate: &ledger.Gate{Resume: "timer"}}, places[len(places)-1])
+			if !expires {
+				require.Empty(t, inputs[workflows.ExpireInput](e.fakes), "the bound of a wait that is over")
+			}
+		})
+	}
+}
+
 func TestANudgeEndsABackOff(t *testing.T) {
 	e := newEnv(t)
 	e.failOnce(5 * time.Minute)

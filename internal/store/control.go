@@ -144,11 +144,17 @@ ON CONFLICT (workflow_id) DO UPDATE SET kind = EXCLUDED.kind, code = EXCLUDED.co
 // its place in the queue again.
 func (g gated) backOff(ctx context.Context, tx pgx.Tx, in ledger.Gate) (*ledger.Pause, error) {
 	if in.Resume == "" {
-		p := ledger.Pause{Kind: ledger.KindBackoff, Next: g.retryAt.UTC(), Left: max(g.retryAt.Sub(g.now), 0)}
-		err := tx.QueryRow(ctx, `SELECT code, reason, since FROM open_waits WHERE workflow_id = $1 AND kind = 'backoff'`, g.workflowID()).
-			Scan(&p.Code, &p.Sentence, &p.Since)
-		p.Since = p.Since.UTC()
-		return &p, err
+		rows, err := tx.Query(ctx, pausesSQL, []int64{g.id})
+		if err != nil {
+			return nil, err
+		}
+		p, err := pgx.CollectExactlyOneRow(rows, scanPause)
+		if err != nil {
+			return nil, err
+		}
+		b := &pgx.Batch{}
+		g.queueOpen(b, p.Pause, p.attempts) // a workflow that was reset may have put another wait in its place
+		return &p.Pause, exec(ctx, tx, b)
 	}
 	actor := ""
 	if in.By != nil {
@@ -158,6 +164,51 @@ func (g gated) backOff(ctx context.Context, tx pgx.Tx, in ledger.Gate) (*ledger.
 	b.Queue(`UPDATE mission_phases SET queued_at = place_kept, place_kept = NULL, retry_at = NULL WHERE id = $1`, g.id)
 	b.Queue(endPauseSQL, g.workflowID(), "retried", actor, "", string(in.Resume))
 	return nil, exec(ctx, tx, b)
+}
+
+// pausesSQL reads the pauses of phases that are not in the queue. What the list of
+// waits does not say, the phase and its latest failed run do.
+const pausesSQL = `
+SELECT p.id, p.held_bound, p.retry_at, COALESCE(w.since, r.ended_at, p.retry_at, p.held_since), clock_timestamp(),
+       COALESCE(w.reason, CASE WHEN p.retry_at IS NULL THEN 'held by its document until somebody releases it'
+                               ELSE 'an attempt failed: ' || COALESCE(r.failure, 'not known how') END),
+       COALESCE(w.attempts, r.attempts, 0)
+FROM mission_phases p
+LEFT JOIN open_waits w ON w.phase_id = p.id AND w.kind = CASE WHEN p.retry_at IS NULL THEN 'hold' ELSE 'backoff' END
+LEFT JOIN LATERAL (
+    SELECT failure, ended_at, count(*) OVER () AS attempts FROM topology_runs
+    WHERE phase_id = p.id AND status = 'failed' AND p.retry_at IS NOT NULL ORDER BY attempt DESC LIMIT 1) r ON true
+WHERE p.id = ANY($1) AND p.status = 'pending' AND p.queued_at IS NULL
+  AND (p.retry_at IS NOT NULL OR p.held_since IS NOT NULL AND p.released_at IS NULL)`
+
+// paused is the pause of a phase, after so many attempts that failed.
+type paused struct {
+	ledger.Pause
+	phaseID  int64
+	attempts int
+}
+
+func scanPause(row pgx.CollectableRow) (paused, error) {
+	var (
+		p              paused
+		bound, retryAt *time.Time
+		now            time.Time
+	)
+	if err := row.Scan(&p.phaseID, &bound, &retryAt, &p.Since, &now, &p.Sentence, &p.attempts); err != nil {
+		return p, err
+	}
+	p.Since = p.Since.UTC()
+	switch {
+	case retryAt != nil:
+		p.Kind, p.Code = ledger.KindBackoff, ledger.CodeCommandFailed
+		p.Next, p.Left = retryAt.UTC(), max(retryAt.Sub(now), 0)
+	default:
+		p.Kind, p.Code = ledger.KindHold, ledger.CodeAwaitingRelease
+		if bound != nil {
+			p.Bound, p.Left = bound.UTC(), max(bound.Sub(now), 0)
+		}
+	}
+	return p, nil
 }
 
 // BackOff ends a phase's run as failed, frees its node and takes the phase out of

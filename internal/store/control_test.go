@@ -206,6 +206,46 @@ func TestABackOffKeepsThePhaseOutOfTheQueueAndItsPlaceInIt(t *testing.T) {
 	require.Equal(t, []any{"failed", 2}, []any{runs[0].Status, *runs[0].ExitCode})
 }
 
+// A workflow that was reset to its wait for capacity asks for a node without a
+// look at its gate. Whoever asks in the same pass is not kept from its node.
+func TestAPhaseThatIsPausedMayAskWithoutAGate(t *testing.T) {
+	s, db := open(t, rules)
+	register(t, s, node("a", 1024), node("b", 1024))
+	id := launch(t, s, draft("m", 1, 1000, time.Hour)).Phases[0].ID
+	fail(t, s, id, 1, 3)
+	held := launch(t, s, draft("held", 1, 1000, time.Hour)).Phases[0].ID
+	hold := gate(t, s, held, ledger.Gate{Hold: &ledger.Hold{Reason: "look first", MaxWait: time.Hour}}).Paused
+	want := gate(t, s, id, ledger.Gate{}).Paused
+	for name, l := range map[string]store.Look{
+		"the-attempt-before": {Attempt: 1, Wake: ledger.WakeTimer},
+		"its-attempt":        {Attempt: 2, Wake: ledger.WakeTimer},
+		"its-bound":          {Attempt: 1, Wake: ledger.WakeTimer, Expire: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := launch(t, s, draft("beside-"+name, 1, 1000, time.Hour)).Phases[0].ID
+			l.PhaseID = id
+			ofHeld := l
+			ofHeld.PhaseID = held
+
+			res, err := s.Pass(ctx, pool, []store.Look{l, ofHeld, {PhaseID: other, Attempt: 1, Wake: ledger.WakeFirst}}, ledger.WakeTimer)
+
+			require.NoError(t, err)
+			require.Equal(t, 1, res.Admitted)
+			require.NotNil(t, res.Outcomes[other].Placed)
+			for phase, want := range map[int64]ledger.Pause{id: *want, held: *hold} {
+				got := res.Outcomes[phase].Paused
+				require.NotNil(t, got)
+				require.Positive(t, got.Left)
+				require.LessOrEqual(t, got.Left, want.Left)
+				want.Left = got.Left
+				require.Equal(t, want, *got)
+			}
+			require.Equal(t, 2, count(t, db, "SELECT count(*) FROM mission_phases WHERE id = ANY($1) AND queued_at IS NULL", []int64{id, held}))
+			finish(t, s, other)
+		})
+	}
+}
+
 func TestAttemptsAreCountedByTheDatabase(t *testing.T) {
 	s, _ := open(t, rules)
 	register(t, s, node("a", 1024))

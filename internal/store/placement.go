@@ -152,6 +152,7 @@ func (p *pass) load(ctx context.Context, tx pgx.Tx) error {
 	}
 	b.Queue(holdsSQL, p.pool, holdLasts.Seconds()).Query(p.scanHolds)
 	b.Queue(settledSQL, ids).Query(p.scanSettled)
+	b.Queue(pausesSQL, ids).Query(p.scanPauses)
 	if err := exec(ctx, tx, b); err != nil {
 		return err
 	}
@@ -178,6 +179,16 @@ func (p *pass) scanSettled(rows pgx.Rows) error {
 		p.outcomes[id] = ledger.Outcome{Ended: &ledger.Ended{Status: status, Commit: commit, FailureCode: code, Failure: failure}}
 	}
 	return rows.Err()
+}
+
+// scanPauses answers those that a gate keeps out of the queue. A workflow that was
+// reset may ask for a node without having looked at it.
+func (p *pass) scanPauses(rows pgx.Rows) error {
+	pauses, err := pgx.CollectRows(rows, scanPause)
+	for _, o := range pauses {
+		p.outcomes[o.phaseID] = ledger.Outcome{Paused: &o.Pause}
+	}
+	return err
 }
 
 func (p *pass) decide() {

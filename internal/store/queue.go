@@ -98,7 +98,8 @@ func (q *queues) fill(pool string, read map[int64]*known, queue []queued) (unkno
 const (
 	enqueueSQL = `
 UPDATE mission_phases SET queued_at = COALESCE(queued_at, clock_timestamp())
-WHERE id = ANY($1) AND status = 'pending' AND queued_at IS NULL`
+WHERE id = ANY($1) AND status = 'pending' AND queued_at IS NULL
+  AND retry_at IS NULL AND (held_since IS NULL OR released_at IS NOT NULL)`
 
 	queueSQL = `
 SELECT p.id, p.attempt, p.queued_at, w.since, w.bound, w.checked_at, COALESCE(w.code, ''),
