@@ -204,8 +204,11 @@ SELECT account, lattice, application, kind, code, reason, ended_by, actor, since
 	require.Equal(t, []past{ended("undeployed", "bert"), ended("deleted", "carl")}, history())
 
 	deploy(t, s, key, nil)
+	require.NoError(t, s.NoteWait(ctx, ledger.OpenWait{
+		WorkflowID: "app.default.west.shop", App: &key, Kind: "observer", Code: "observer_absent", Reason: "no observer", Since: time.Now(),
+	}))
 	require.NoError(t, s.ClearWait(ctx, "app.default.west.shop"))
-	require.Equal(t, ended("answered", ""), history()[2])
+	require.Equal(t, past{"default", "west", "shop", "observer", "observer_absent", "no observer", "answered", "", true}, history()[2])
 
 	deploy(t, s, key, nil)
 	remove(t, s, key, nil)

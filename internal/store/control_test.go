@@ -246,6 +246,48 @@ func TestAPhaseThatIsPausedMayAskWithoutAGate(t *testing.T) {
 	}
 }
 
+// A workflow that was reset repeats the waits it had declared by then, beside what
+// the database has found of its phase since.
+func TestAResetWorkflowLeavesThePauseOfItsPhase(t *testing.T) {
+	s, _ := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 2, 1000, time.Hour))
+	backing, held := l.Phases[0].ID, l.Phases[1].ID
+	fail(t, s, backing, 1, 3)
+	ofHold := ledger.Gate{Hold: &ledger.Hold{Reason: "look first"}}
+	looks := []func() ledger.Pause{
+		func() ledger.Pause { return *gate(t, s, backing, ledger.Gate{}).Paused },
+		func() ledger.Pause { return *gate(t, s, held, ofHold).Paused },
+	}
+	workflow := []string{"phase.m.p1", "phase.m.p2"}
+	phases := []int64{backing, held}
+	for i, look := range looks {
+		first := look()
+
+		require.NoError(t, s.ClearWait(ctx, workflow[i]))
+
+		require.Len(t, waits(t, s), i+1, "the pause is not the workflow's to end")
+		require.Equal(t, first.Sentence, look().Sentence)
+
+		require.NoError(t, s.NoteWait(ctx, ledger.OpenWait{
+			WorkflowID: workflow[i], MissionID: l.MissionID, PhaseID: phases[i], Kind: "node", Code: "node_silent", Reason: "node a is silent", Since: first.Since,
+		}))
+		require.NoError(t, s.ClearWait(ctx, workflow[i]))
+		require.Len(t, waits(t, s), i)
+
+		again := look()
+		require.Equal(t, []string{first.Kind, first.Code}, []string{again.Kind, again.Code})
+		require.True(t, first.Next.Equal(again.Next))
+		require.False(t, again.Since.IsZero())
+		require.Len(t, waits(t, s), i+1, "it is shown again")
+	}
+	again := gate(t, s, backing, ledger.Gate{}).Paused
+	require.Equal(t, `an attempt failed: command "make" exited with code 2`, again.Sentence)
+	require.Equal(t, 1, waits(t, s)[0].Attempts)
+	require.Equal(t, ledger.Outcome{}, gate(t, s, backing, ledger.Gate{Resume: ledger.WakeTimer}))
+	require.NotNil(t, look(t, s, backing, 2, ledger.WakeFirst).Placed)
+}
+
 func TestAttemptsAreCountedByTheDatabase(t *testing.T) {
 	s, _ := open(t, rules)
 	register(t, s, node("a", 1024))

@@ -45,12 +45,14 @@ ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.
 	return nil
 }
 
-// endOpenWaitsSQL moves waits into the history: those of one workflow, or all of
-// one phase, of one mission or of one application. The history of an application
+// endOpenWaitsSQL moves waits into the history: one that a workflow declared
+// itself, or all of one phase, of one mission or of one application. The history of an application
 // names it, since it outlives its row.
 const endOpenWaitsSQL = `
 WITH gone AS (
-    DELETE FROM open_waits WHERE workflow_id = $1 OR phase_id = $2 OR mission_id = $3 OR application_id = $4 RETURNING *)
+    DELETE FROM open_waits
+    WHERE workflow_id = $1 AND kind IN ('node', 'gateway', 'observer') OR phase_id = $2 OR mission_id = $3 OR application_id = $4
+    RETURNING *)
 INSERT INTO wait_history (mission_id, phase_id, account, lattice, application, kind, code, reason, since, ended_at, ended_by, actor, attempts)
 SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), $5, $6, g.attempts
 FROM gone g LEFT JOIN applications a ON a.id = g.application_id`
@@ -64,7 +66,9 @@ INSERT INTO wait_history (account, lattice, application, kind, code, reason, sin
 SELECT a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), 'answered', ''
 FROM gone g JOIN applications a ON a.id = g.application_id`
 
-// ClearWait ends the wait of a workflow because what it waited for came.
+// ClearWait ends the wait that a workflow declared, because what it waited for
+// came. A wait that the database found is not the workflow's to end: one that was
+// reset may be behind it.
 func (s *Store) ClearWait(ctx context.Context, workflowID string) error {
 	if _, err := s.pool.Exec(ctx, endOpenWaitsSQL, workflowID, nil, nil, nil, "answered", ""); err != nil {
 		return fmt.Errorf("end the wait of %s: %w", workflowID, err)
