@@ -309,6 +309,27 @@ func TestANudgeEndsABackOff(t *testing.T) {
 	require.Equal(t, []workflows.RecordActsInput{{PhaseID: 7, Acts: []ledger.Act{nudge}}}, inputs[workflows.RecordActsInput](e.fakes))
 }
 
+func TestANudgeDuringARunLeavesTheBackOffAfterIt(t *testing.T) {
+	e := newEnv(t)
+	e.failOnce(5 * time.Minute)
+	run := e.executeRun
+	e.executeRun = func(ctx context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		if in.Machine.RunID == "r7-1" {
+			e.SignalWorkflow(api.SignalNudge, api.Nudge{Actor: "ann"})
+		}
+		return run(ctx, in)
+	}
+
+	_, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Minute, e.elapsed())
+	require.Equal(t, []string{"place-phase", "execute-run", "back-off-phase", "record-acts", "place-phase", "execute-run", "commit-results", "finish-phase"}, e.names())
+	require.Equal(t, []workflows.RecordActsInput{{PhaseID: 7, Acts: []ledger.Act{{Key: "/nudge/1", Verb: "nudge", Actor: "ann"}}}}, inputs[workflows.RecordActsInput](e.fakes))
+	places := inputs[workflows.PlaceInput](e.fakes)
+	require.Equal(t, &ledger.Gate{Resume: "timer"}, places[len(places)-1].Gate)
+}
+
 func TestAFailedCommandHasOnlyItsAttempts(t *testing.T) {
 	for name, attempts := range map[string]int{"one": 1, "two": 2} {
 		t.Run(name, func(t *testing.T) {

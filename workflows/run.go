@@ -120,6 +120,10 @@ func (p *phase) tryAgain(placed ledger.Placed, failure *phaseEnd) (*phaseEnd, er
 		return failure, nil
 	}
 	p.progress.Attempt, p.gate = out.Attempt, p.ownGate()
+	p.takeNudges() // they were meant for the run, and do not end the pause
+	if err := p.recordActs(); err != nil {
+		return nil, err
+	}
 	return nil, p.waits.clear(p.ctx, "attempt failed: "+failure.Failure, AttrNode.ValueUnset())
 }
 
