@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -328,6 +329,43 @@ func TestANudgeDuringARunLeavesTheBackOffAfterIt(t *testing.T) {
 	require.Equal(t, []workflows.RecordActsInput{{PhaseID: 7, Acts: []ledger.Act{{Key: "/nudge/1", Verb: "nudge", Actor: "ann"}}}}, inputs[workflows.RecordActsInput](e.fakes))
 	places := inputs[workflows.PlaceInput](e.fakes)
 	require.Equal(t, &ledger.Gate{Resume: "timer"}, places[len(places)-1].Gate)
+}
+
+// unreadable is the input of a signal that no converter reads.
+var unreadable = converter.NewRawValue(&commonpb.Payload{Metadata: map[string][]byte{converter.MetadataEncoding: []byte("json/plain")}, Data: []byte("{")})
+
+func TestANudgeThatCannotBeReadIsNone(t *testing.T) {
+	e := newEnv(t)
+	e.failOnce(5 * time.Minute)
+	e.RegisterDelayedCallback(func() { e.SignalWorkflow(api.SignalNudge, unreadable) }, 10*time.Second)
+	e.RegisterDelayedCallback(func() {
+		e.SignalWorkflowSkippingWorkflowTask(api.SignalNudge, unreadable)
+		e.SignalWorkflow(api.SignalNudge, api.Nudge{Actor: "ann"})
+	}, time.Minute)
+
+	_, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, e.elapsed())
+	require.Equal(t, []workflows.RecordActsInput{{PhaseID: 7, Acts: []ledger.Act{{Key: "/nudge/1", Verb: "nudge", Actor: "ann"}}}}, inputs[workflows.RecordActsInput](e.fakes))
+}
+
+func TestAReleaseThatCannotBeReadIsNone(t *testing.T) {
+	e := newEnv(t)
+	e.keepGate(0)
+	e.RegisterDelayedCallback(func() { e.SignalWorkflow(api.SignalRelease, unreadable) }, time.Minute)
+	e.RegisterDelayedCallback(func() { e.SignalWorkflow(api.SignalNudge, api.Nudge{Actor: "ann"}) }, time.Hour)
+	e.RegisterDelayedCallback(func() { e.SignalWorkflow(api.SignalRelease, api.Release{Actor: "ann"}) }, 2*time.Hour)
+
+	_, err := e.phase(held(0))
+
+	require.NoError(t, err)
+	require.Equal(t, 2*time.Hour, e.elapsed())
+	var releases []*ledger.Act
+	for _, in := range inputs[workflows.PlaceInput](e.fakes) {
+		releases = append(releases, in.Gate.Release)
+	}
+	require.Equal(t, []*ledger.Act{nil, nil, nil, {Key: "/release/2", Verb: "release", Actor: "ann"}}, releases)
 }
 
 func TestAFailedCommandHasOnlyItsAttempts(t *testing.T) {

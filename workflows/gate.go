@@ -30,12 +30,12 @@ func (p *phase) awaitGate(w ledger.Pause) (ledger.Outcome, error) {
 	}
 	sel.AddReceive(p.nudge, func(workflow.ReceiveChannel, bool) {
 		acts := p.takeNudges()
-		if w.Kind == ledger.KindBackoff {
+		if w.Kind == ledger.KindBackoff && len(acts) > 0 {
 			gate.Resume, gate.By = ledger.WakeNudge, &acts[0]
 		}
 	})
 	if w.Kind == ledger.KindHold {
-		sel.AddReceive(p.release, func(c workflow.ReceiveChannel, _ bool) { gate.Release = p.takeRelease(c) })
+		sel.AddReceive(p.release, func(workflow.ReceiveChannel, bool) { gate.Release = p.takeRelease() })
 	}
 	sel.AddReceive(p.work.Done(), func(workflow.ReceiveChannel, bool) {})
 	sel.Select(p.work)
@@ -85,7 +85,8 @@ func (p *phase) declarePause(w ledger.Pause) error {
 }
 
 // takeNudges empties the channel of nudges, one of which was signalled, so that a
-// burst of them costs one look, and keeps who sent them.
+// burst of them costs one look, and keeps who sent them. What cannot be read is
+// dropped, so that there may be none.
 func (p *phase) takeNudges() []ledger.Act {
 	var acts []ledger.Act
 	for said := any(nil); p.nudge.ReceiveAsync(&said); said = nil {
@@ -96,9 +97,13 @@ func (p *phase) takeNudges() []ledger.Act {
 	return acts
 }
 
-func (p *phase) takeRelease(c workflow.ReceiveChannel) *ledger.Act {
+// takeRelease returns a release that has come; nil: none has, or nothing that can
+// be read.
+func (p *phase) takeRelease() *ledger.Act {
 	var said any
-	c.Receive(p.ctx, &said)
+	if !p.release.ReceiveAsync(&said) {
+		return nil
+	}
 	actor, note := readWords(said)
 	act := p.act(ledger.ActRelease, actor, note)
 	return &act
