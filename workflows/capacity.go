@@ -32,7 +32,7 @@ func (p *phase) place() (ledger.Placed, error) {
 		case outcome.Paused != nil:
 			p.bound.end()
 			p.progress.Waiting = nil
-			if p.isLong() && p.release.Len() == 0 { // a release that came is read before that
+			if p.isLong() && p.release.Len()+p.nudge.Len() == 0 { // what has come is read before that
 				return ledger.Placed{}, p.continueAsNew()
 			}
 			outcome, err = p.awaitGate(*outcome.Paused)
@@ -89,7 +89,7 @@ func (p *phase) awaitCapacity(w ledger.Waiting) (outcome ledger.Outcome, err err
 		var changed ledger.Outcome
 		// Attempts that ran out are not the bound: the wait goes on.
 		if err = f.Get(p.work, &changed); err == nil {
-			outcome = changed
+			outcome, p.gate = changed, nil // passed, or asked anew
 		} else if !isFinal(err) {
 			err = nil
 		}
@@ -202,11 +202,16 @@ func starts(w ledger.Waiting) string {
 // isLong reports whether the history is to be cut.
 func (p *phase) isLong() bool { return workflow.GetInfo(p.ctx).GetContinueAsNewSuggested() }
 
-// continueAsNew goes on with the same wait in a new run. Signals that are left
-// unread are no loss: the new run looks at once.
+// continueAsNew goes on with the same wait in a new run. A release is taken along
+// until the database has it. Other signals that are left unread are no loss: the
+// new run looks at once.
 func (p *phase) continueAsNew() error {
 	next := p.in
+	if p.gate != nil && p.gate.Hold != nil && p.gate.Release == nil {
+		p.gate.Release = p.takeRelease()
+	}
 	next.Resume = p.progress
+	next.Resume.Gate = p.gate
 	if p.progress.Waiting != nil {
 		w := *p.progress.Waiting
 		if p.bound.fires != nil {

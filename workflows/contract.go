@@ -138,6 +138,9 @@ type PhaseProgress struct {
 	Attempt int             `json:"attempt"` // of placement, from 1
 	Lost    int             `json:"lost"`    // runs lost with their node
 	Waiting *ledger.Waiting `json:"waiting,omitempty"`
+	// Gate is what to say at the next look before the queue. It is set while the
+	// placer, which has not heard it yet, does not answer.
+	Gate *ledger.Gate `json:"gate,omitempty"`
 }
 
 // PhaseResult is a phase that succeeded.

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"tidewait/internal/api"
+	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
 	"tidewait/internal/vm"
 	"tidewait/workflows"
@@ -117,14 +118,119 @@ func TestContinuingAsNewKeepsTheHold(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			var again *workflow.ContinueAsNewError
-			require.ErrorAs(t, err, &again)
-			var next workflows.PhaseInput
-			require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &next))
+			next := continued(t, err)
 			in := held(0)
 			in.Resume.Attempt = 1
 			require.Equal(t, in, next, "since is the database's")
 			require.Len(t, inputs[workflows.RecordActsInput](e.fakes), 1)
+		})
+	}
+}
+
+// A release that came while the database was away is not written yet.
+func TestContinuingAsNewTakesAReleaseAlong(t *testing.T) {
+	for name, readBefore := range map[string]bool{"that was read": true, "that came with it": false} {
+		t.Run(name, func(t *testing.T) {
+			first := newEnv(t)
+			first.keepGate(0)
+			answer := first.place
+			first.place = func(ctx context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+				if first.elapsed() >= time.Hour || !readBefore {
+					return ledger.Outcome{}, errors.New("the database does not answer")
+				}
+				return answer(ctx, in)
+			}
+			release := api.Release{Actor: "ann", Note: "fine"}
+			if readBefore {
+				first.RegisterDelayedCallback(func() { first.SignalWorkflow(api.SignalRelease, release) }, time.Hour)
+			}
+			first.RegisterDelayedCallback(func() {
+				first.SetContinueAsNewSuggested(true)
+				if !readBefore {
+					first.SignalWorkflowSkippingWorkflowTask(api.SignalRelease, release)
+				}
+				first.SignalWorkflow(api.SignalNudge, api.Nudge{Actor: "bob"})
+			}, 2*time.Hour)
+
+			_, err := first.phase(held(0))
+
+			next := continued(t, err)
+			want := &ledger.Gate{Hold: held(0).Command.Hold, Release: &ledger.Act{Key: "/release/1", Verb: "release", Actor: "ann", Note: "fine"}}
+			if !readBefore {
+				want.Release.Key = "/release/2"
+			}
+			require.Equal(t, want, next.Resume.Gate)
+			require.Equal(t, "placer_unavailable", string(next.Resume.Waiting.Code))
+
+			second := newEnv(t)
+			second.keepGate(0)
+			_, err = second.phase(next)
+			require.NoError(t, err)
+			require.Equal(t, want, inputs[workflows.PlaceInput](second.fakes)[0].Gate)
+		})
+	}
+}
+
+func continued(t testing.TB, err error) workflows.PhaseInput {
+	t.Helper()
+	var again *workflow.ContinueAsNewError
+	require.ErrorAs(t, err, &again)
+	var next workflows.PhaseInput
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &next))
+	return next
+}
+
+func TestANudgeIsReadBeforeContinuingAsNew(t *testing.T) {
+	e := newEnv(t)
+	e.keepGate(0)
+	answer := e.place
+	looks := 0
+	e.place = func(ctx context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+		if looks++; looks == 2 {
+			e.SetContinueAsNewSuggested(true)
+			e.SignalWorkflow(api.SignalNudge, api.Nudge{Actor: "bob"})
+		}
+		return answer(ctx, in)
+	}
+	e.RegisterDelayedCallback(func() { e.SignalWorkflow(api.SignalNudge, api.Nudge{Actor: "ann"}) }, time.Hour)
+
+	_, err := e.phase(held(0))
+
+	continued(t, err)
+	require.Equal(t, []workflows.RecordActsInput{
+		{PhaseID: 7, Acts: []ledger.Act{{Key: "/nudge/1", Verb: "nudge", Actor: "ann"}}},
+		{PhaseID: 7, Acts: []ledger.Act{{Key: "/nudge/2", Verb: "nudge", Actor: "bob"}}},
+	}, inputs[workflows.RecordActsInput](e.fakes))
+}
+
+// Once a phase is in the queue, its gate is not looked at any more.
+func TestAPhaseThatGoesOnWaitingHasPassedItsGate(t *testing.T) {
+	for name, c := range map[string]struct {
+		code capacity.Code
+		gate *ledger.Gate
+	}{
+		"for capacity":   {capacity.CodeCPU, nil},
+		"for the placer": {capacity.CodePlacerUnavailable, &ledger.Gate{Hold: held(0).Command.Hold}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+				if in.LastCode == c.code && e.elapsed() < time.Minute {
+					return refusedFor(capacity.CodeMemory, boundAfter), nil
+				}
+				return placedOn("node-a", 1), nil
+			}
+			in := held(0)
+			w := waiting(c.code, boundAfter)
+			in.Resume = workflows.PhaseProgress{Attempt: 1, Waiting: &w}
+
+			_, err := e.phase(in)
+
+			require.NoError(t, err)
+			places := inputs[workflows.PlaceInput](e.fakes)
+			require.Len(t, places, 2)
+			require.Equal(t, c.gate, places[0].Gate)
+			require.Nil(t, places[1].Gate, "it was passed")
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
 )
 
@@ -56,6 +57,19 @@ func (p *phase) ownGate() *ledger.Gate {
 		return nil
 	}
 	return &ledger.Gate{Hold: p.in.Command.Hold}
+}
+
+// firstGate is the gate that the workflow's run starts at: the one that an earlier
+// run was to speak of, and none when the phase was in the queue.
+func (p *phase) firstGate() *ledger.Gate {
+	w := p.in.Resume.Waiting
+	switch {
+	case p.in.Resume.Gate != nil:
+		return p.in.Resume.Gate
+	case w != nil && w.Code != capacity.CodePlacerUnavailable:
+		return nil
+	}
+	return p.ownGate()
 }
 
 // pauseTimer fires when the pause is over by itself; nil: it never is.

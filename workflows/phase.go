@@ -75,7 +75,7 @@ func newPhase(ctx workflow.Context, in PhaseInput) *phase {
 	if p.progress.Attempt == 0 {
 		p.progress.Attempt = 1
 	}
-	p.gate = p.ownGate()
+	p.gate = p.firstGate()
 	p.waits.header = fmt.Sprintf("phase %d **%s** of mission **%s**, launch %d\n\n", in.Ordinal, in.Command.Name, in.Mission, in.Launch)
 	p.waits.missionID, p.waits.phaseID = in.MissionID, in.PhaseID
 	p.nudge = workflow.GetSignalChannelWithOptions(ctx, api.SignalNudge, workflow.SignalChannelOptions{
