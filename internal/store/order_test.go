@@ -193,3 +193,35 @@ func TestRecordsBehindTheHeadWindowAreWrittenLessOften(t *testing.T) {
 	require.Equal(t, []int{2, 3, 4, 1}, positions(), "nobody's record is older than eight seconds after a pass")
 	require.Zero(t, count(t, db, "SELECT count(*) FROM capacity_waits WHERE checked_at < clock_timestamp() - interval '8 seconds'"))
 }
+
+// A phase that is deleted by hand while a pass reads the queue is not in it. The
+// pass is kept between the two by a lock on the table that it reads next.
+func TestAPassGoesOnWithoutAPhaseThatIsDeletedMeanwhile(t *testing.T) {
+	s, db := open(t, rules)
+	register(t, s, node("a", 1000))
+	asks(t, s, "holder", 1000)
+	deleted, _ := asks(t, s, "deleted", 1000)
+	stays, _ := asks(t, s, "stays", 1000)
+	fresh := another(t, db, rules) // it knows nothing of the queue
+	tx, err := db.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, "LOCK TABLE capacity_holds IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	passed := make(chan error, 1)
+	go func() {
+		_, err := fresh.Pass(ctx, pool, nil, ledger.WakeEvent)
+		passed <- err
+	}()
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE relation = 'capacity_holds'::regclass AND NOT granted)").Scan(&waits)
+		return err == nil && waits
+	}, 10*time.Second, 5*time.Millisecond)
+	_, err = tx.Exec(ctx, "DELETE FROM mission_phases WHERE id = $1", deleted)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(ctx))
+
+	require.NoError(t, <-passed)
+
+	require.Equal(t, 1, look(t, fresh, stays, 1, ledger.WakeTimer).Waiting.Position)
+}

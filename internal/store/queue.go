@@ -170,6 +170,7 @@ func (p *pass) completeQueue(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 		p.store.queues.fill(p.pool, p.read, p.queue)
+		p.queue = slices.DeleteFunc(p.queue, func(q queued) bool { return q.known == nil }) // deleted meanwhile
 	}
 	p.store.queues.put(p.pool, p.read, p.queue)
 	for i := range p.queue {
