@@ -199,10 +199,12 @@ func TestRecordsBehindTheHeadWindowAreWrittenLessOften(t *testing.T) {
 func TestAPassGoesOnWithoutAPhaseThatIsDeletedMeanwhile(t *testing.T) {
 	s, db := open(t, rules)
 	register(t, s, node("a", 1000))
+	fresh := another(t, db, rules) // it knows nothing of the queue
+	_, err := fresh.Pass(ctx, pool, nil, ledger.WakeEvent)
+	require.NoError(t, err, "its statements are prepared, which the lock would keep from it")
 	asks(t, s, "holder", 1000)
 	deleted, _ := asks(t, s, "deleted", 1000)
 	stays, _ := asks(t, s, "stays", 1000)
-	fresh := another(t, db, rules) // it knows nothing of the queue
 	tx, err := db.Begin(ctx)
 	require.NoError(t, err)
 	_, err = tx.Exec(ctx, "LOCK TABLE capacity_holds IN ACCESS EXCLUSIVE MODE")
