@@ -288,6 +288,26 @@ func TestAResetWorkflowLeavesThePauseOfItsPhase(t *testing.T) {
 	require.NotNil(t, look(t, s, backing, 2, ledger.WakeFirst).Placed)
 }
 
+func TestFinishingAPhaseAgainTellsWhatWasKept(t *testing.T) {
+	s, _ := open(t, rules)
+	register(t, s, node("a", 1024))
+	id := launch(t, s, draft("m", 1, 1000, time.Hour)).Phases[0].ID
+	require.NotNil(t, look(t, s, id, 1, ledger.WakeFirst).Placed)
+	end := ledger.Ended{
+		Status: "cancelled", FailureCode: "cancelled", Failure: "cancelled by ann: enough",
+		Partial: &ledger.Partial{Branch: "tidewait/m/1-partial/p1", Commit: "c9"},
+	}
+	for range 2 {
+		got, err := s.FinishPhase(ctx, id, ledger.RunEnd{Status: "cancelled"}, end)
+		require.NoError(t, err)
+		require.Equal(t, end, got)
+	}
+	got, err := s.FinishPhase(ctx, id, ledger.RunEnd{Status: "succeeded"}, ledger.Ended{Status: "succeeded", Commit: "c1"})
+	require.NoError(t, err)
+	require.Equal(t, end, got, "what it ended as first")
+	require.Equal(t, ledger.Outcome{Ended: &end}, look(t, s, id, 1, ledger.WakeFirst), "a workflow that was reset is told the same")
+}
+
 func TestAttemptsAreCountedByTheDatabase(t *testing.T) {
 	s, _ := open(t, rules)
 	register(t, s, node("a", 1024))

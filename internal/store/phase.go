@@ -171,9 +171,10 @@ ORDER BY v.run_id FOR UPDATE OF v`, s.rules.LostAfter.Seconds())
 // phase's end when it has one.
 func lockPhase(ctx context.Context, tx pgx.Tx, phaseID int64) (*ledger.Ended, error) {
 	var e ledger.Ended
+	var partial ledger.Partial
 	err := tx.QueryRow(ctx, `
-SELECT status, commit_sha, failure_code, failure FROM mission_phases WHERE id = $1 FOR UPDATE`, phaseID).
-		Scan(&e.Status, &e.Commit, &e.FailureCode, &e.Failure)
+SELECT status, commit_sha, failure_code, failure, partial_branch, partial_commit FROM mission_phases WHERE id = $1 FOR UPDATE`, phaseID).
+		Scan(&e.Status, &e.Commit, &e.FailureCode, &e.Failure, &partial.Branch, &partial.Commit)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, fmt.Errorf("phase %d: %w", phaseID, ErrNotFound)
@@ -181,6 +182,8 @@ SELECT status, commit_sha, failure_code, failure FROM mission_phases WHERE id = 
 		return nil, err
 	case e.Status == "pending" || e.Status == "running":
 		return nil, nil //nolint:nilnil // no end, no error: the phase is open
+	case partial.Branch != "":
+		e.Partial = &partial
 	}
 	return &e, nil
 }

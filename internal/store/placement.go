@@ -125,7 +125,7 @@ type refusal struct {
 // settledSQL reads the phases that asked and are not in the queue, because
 // they have a node already or have ended.
 const settledSQL = `
-SELECT p.id, p.status, p.attempt, p.commit_sha, p.failure_code, p.failure,
+SELECT p.id, p.status, p.attempt, p.commit_sha, p.failure_code, p.failure, p.partial_branch, p.partial_commit,
        extract(epoch FROM p.turn)::float8, COALESCE(r.id, ''), COALESCE(r.node_id, ''), COALESCE(r.attempt, 0)
 FROM mission_phases p
 LEFT JOIN topology_runs r ON r.phase_id = p.id AND r.attempt = p.attempt
@@ -168,15 +168,20 @@ func (p *pass) scanSettled(rows pgx.Rows) error {
 			status, commit, code, failure string
 			turn                          float64
 			runID, nodeID                 string
+			partial                       ledger.Partial
 		)
-		if err := rows.Scan(&id, &status, &attempt, &commit, &code, &failure, &turn, &runID, &nodeID, &runAttempt); err != nil {
+		if err := rows.Scan(&id, &status, &attempt, &commit, &code, &failure, &partial.Branch, &partial.Commit, &turn, &runID, &nodeID, &runAttempt); err != nil {
 			return err
 		}
 		if status == "running" {
 			p.outcomes[id] = ledger.Outcome{Placed: &ledger.Placed{RunID: runID, NodeID: nodeID, Attempt: attempt, Turn: seconds(turn)}}
 			continue
 		}
-		p.outcomes[id] = ledger.Outcome{Ended: &ledger.Ended{Status: status, Commit: commit, FailureCode: code, Failure: failure}}
+		ended := ledger.Ended{Status: status, Commit: commit, FailureCode: code, Failure: failure}
+		if partial.Branch != "" {
+			ended.Partial = &partial
+		}
+		p.outcomes[id] = ledger.Outcome{Ended: &ended}
 	}
 	return rows.Err()
 }
