@@ -247,7 +247,8 @@ UPDATE mission_phases SET status = 'pending', attempt = attempt + 1, place_kept 
 WHERE id = $1`, in.PhaseID, next)
 		g.queueOpen(b, ledger.Pause{
 			Kind: ledger.KindBackoff, Code: ledger.CodeCommandFailed, Since: g.now.UTC(), Next: next,
-			Sentence: fmt.Sprintf("attempt %d of %d failed: %s; attempt %d begins after a pause of %s", failed, in.Attempts, in.Run.Failure, failed+1, pause),
+			Sentence: fmt.Sprintf("attempt %d of %d failed%s: %s; attempt %d begins after a pause of %s",
+				failed, in.Attempts, otherThanCommand(in.Run.FailureCode), in.Run.Failure, failed+1, pause),
 		}, failed)
 		return exec(ctx, tx, b)
 	})
@@ -255,6 +256,14 @@ WHERE id = $1`, in.PhaseID, next)
 		return ledger.BackedOff{}, fmt.Errorf("let phase %d back off: %w", in.PhaseID, err)
 	}
 	return out, nil
+}
+
+// otherThanCommand names a failure that the code of a back-off does not.
+func otherThanCommand(code string) string {
+	if code == "" || code == ledger.CodeCommandFailed {
+		return ""
+	}
+	return " with " + code
 }
 
 // The same act is recorded once.

@@ -288,6 +288,23 @@ func TestAResetWorkflowLeavesThePauseOfItsPhase(t *testing.T) {
 	require.NotNil(t, look(t, s, backing, 2, ledger.WakeFirst).Placed)
 }
 
+func TestABackOffNamesAFailureThatIsNotTheCommands(t *testing.T) {
+	s, _ := open(t, rules)
+	register(t, s, node("a", 1024))
+	id := launch(t, s, draft("m", 1, 1000, time.Hour)).Phases[0].ID
+	require.NotNil(t, look(t, s, id, 1, ledger.WakeFirst).Placed)
+
+	_, err := s.BackOff(ctx, ledger.BackOff{
+		PhaseID: id, Attempt: 1, Attempts: 2, First: 10 * time.Second,
+		Run: ledger.RunEnd{Status: "failed", FailureCode: "turn_exceeded", Failure: "it ran for its whole turn of 1h0m0s"},
+	})
+
+	require.NoError(t, err)
+	w := waits(t, s)[0]
+	require.Equal(t, "command_failed", w.Code, "the codes of waits are a closed list")
+	require.Equal(t, "attempt 1 of 2 failed with turn_exceeded: it ran for its whole turn of 1h0m0s; attempt 2 begins after a pause of 10s", w.Reason)
+}
+
 func TestFinishingAPhaseAgainTellsWhatWasKept(t *testing.T) {
 	s, _ := open(t, rules)
 	register(t, s, node("a", 1024))
