@@ -3,6 +3,7 @@ package workflows_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -522,7 +523,6 @@ func TestARunIsCancelledWithWhoAndWhyAsFarAsKnown(t *testing.T) {
 		send     func(*env)
 		sentence string
 		by       *ledger.Act
-		keep     bool
 	}{
 		"by signal": {
 			send:     func(e *env) { e.SignalWorkflow(api.SignalCancel, api.Cancel{Actor: "ann", Reason: "wrong branch"}) },
@@ -566,6 +566,25 @@ func TestARunIsCancelledWithWhoAndWhyAsFarAsKnown(t *testing.T) {
 			}}, inputs[workflows.FinishPhaseInput](e.fakes))
 			require.Equal(t, []string{"place-phase", "execute-run", "stop-run", "finish-phase"}, e.names())
 			require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\ncancelled (`cancelled`): "+c.sentence, e.details())
+		})
+	}
+}
+
+// TestKeepIsReadAsPeopleTypeIt: a form of the Web UI has no schema.
+func TestKeepIsReadAsPeopleTypeIt(t *testing.T) {
+	for typed, keeps := range map[any]bool{
+		true: true, "true": true, "yes": true, "1": true, 1: true, false: false, "false": false, "no": false, 0: false, "": false,
+	} {
+		t.Run(fmt.Sprintf("%#v", typed), func(t *testing.T) {
+			e := newEnv(t)
+			stopped := make(chan bool, 1)
+			e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+				e.SignalWorkflow(api.SignalCancel, map[string]any{"actor": "ann", "keep": typed})
+				require.Equal(t, keeps, <-stopped)
+				return workflows.ExecuteRunResult{FailureCode: "cancelled", Failure: "stopped"}, nil
+			}
+			e.stopRun = func(_ context.Context, in workflows.StopRunInput) error { stopped <- in.Keep; return nil }
+			require.Equal(t, "cancelled", e.endedPhase(phaseInput()).Status)
 		})
 	}
 }
