@@ -630,6 +630,41 @@ func TestWhatACancelledRunHadMadeIsKeptApart(t *testing.T) {
 	}}, inputs[workflows.CommitResultsInput](e.fakes))
 }
 
+// TestWhatARunHadMadeIsKeptWhenItEndsAsItIsCancelled: the cancel comes when there
+// is nothing to be stopped any more.
+func TestWhatARunHadMadeIsKeptWhenItEndsAsItIsCancelled(t *testing.T) {
+	kept := ledger.Ended{
+		Status: "cancelled", FailureCode: "cancelled", Failure: "cancelled by ann: wrong branch", By: cancelBy("ann", "wrong branch"),
+		Partial: &ledger.Partial{Branch: "tidewait/port/3-partial/survey", Commit: "p1"},
+	}
+	cancel := api.Cancel{Actor: "ann", Reason: "wrong branch", Keep: true}
+	t.Run("with the run's own end", func(t *testing.T) {
+		e := newEnv(t)
+		e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+			e.SignalWorkflowSkippingWorkflowTask(api.SignalCancel, cancel)
+			return ran(), nil
+		}
+		e.commitResults = func(context.Context, workflows.CommitResultsInput) (workflows.Checkout, error) {
+			return workflows.Checkout{Branch: kept.Partial.Branch, Commit: kept.Partial.Commit}, nil
+		}
+		require.Equal(t, kept, e.endedPhase(phaseInput()))
+		commits := inputs[workflows.CommitResultsInput](e.fakes)
+		require.Len(t, commits, 1)
+		require.Equal(t, "cancelled by ann: wrong branch", commits[0].Partial)
+	})
+	t.Run("while its results wait for the gateway", func(t *testing.T) {
+		e := newEnv(t)
+		e.commitResults = func(_ context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
+			if in.Partial == "" {
+				e.SignalWorkflow(api.SignalCancel, cancel)
+				return workflows.Checkout{}, notPickedUp()
+			}
+			return workflows.Checkout{Branch: kept.Partial.Branch, Commit: kept.Partial.Commit}, nil
+		}
+		require.Equal(t, kept, e.endedPhase(phaseInput()))
+	})
+}
+
 func TestACancelSaysWhenNothingCouldBeKept(t *testing.T) {
 	t.Run("the command did not end in time", func(t *testing.T) {
 		e := newEnv(t)

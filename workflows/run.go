@@ -74,14 +74,16 @@ func (p *phase) stop(ctx workflow.Context, placed ledger.Placed) error {
 }
 
 // stopped is the end of a phase whose run was ended early, with what it had made
-// when somebody asked for that and there is something.
+// when somebody asked for that and there is something: all of it, when the run
+// ended by itself in that moment.
 func (p *phase) stopped(placed ledger.Placed, res ExecuteRunResult) *phaseEnd {
 	end := p.cancelled()
 	end.run.Info, end.run.Exit, end.run.Agents = res.Info, res.Exit, agentEnds(res)
 	if !p.cancel.keep() {
 		return end
 	}
-	if !res.Partial {
+	in := p.commitInput(placed, res)
+	if in.Results == (Object{}) && len(in.Parts) == 0 {
 		end.Failure += "; nothing that it had made could be kept"
 		if res.Failure != "" {
 			end.Failure += ": " + res.Failure
@@ -90,7 +92,6 @@ func (p *phase) stopped(placed ledger.Placed, res ExecuteRunResult) *phaseEnd {
 	}
 	ctx, stop := workflow.NewDisconnectedContext(p.ctx)
 	defer stop()
-	in := p.commitInput(placed, res)
 	in.Partial, in.Last = end.Failure, true
 	var c Checkout
 	err := workflow.ExecuteActivity(withPartial(ctx, p.in.Gateway, "keep what run "+placed.RunID+" had made"), ActivityCommitResults, in).Get(ctx, &c)
@@ -240,6 +241,9 @@ func (p *phase) commit(placed ledger.Placed, res ExecuteRunResult) (*phaseEnd, e
 	err := onGateway(p.work, &p.waits, p.in.Gateway, "commit the results of run "+placed.RunID, ActivityCommitResults, in, &c)
 	if code, sentence, ok := refusedBy(err, "results_refused"); ok {
 		return failed(code, sentence, failedRun(res, code, sentence)), nil
+	}
+	if temporal.IsCanceledError(err) && p.cancel.requested() {
+		return p.stopped(placed, res), nil
 	}
 	if err != nil {
 		return nil, err
