@@ -144,11 +144,17 @@ func (s *site) waits(code, reason string) time.Time {
 	require.WithinDuration(s.t, since, w.Since, time.Millisecond)
 
 	require.Equal(s.t, 1, s.count("SELECT count(*) FROM open_waits w JOIN applications a ON a.id = w.application_id WHERE a.lattice = '"+s.name+"' AND w.code = '"+code+"'"))
+	s.attributesShow(code, since)
+	return since
+}
+
+// attributesShow waits until Temporal's list shows that shop waits for its lattice.
+func (s *site) attributesShow(code string, since time.Time) {
+	s.t.Helper()
 	s.eventually("search attributes show the wait", func() bool {
 		kind, reason, from := s.attributes()
 		return kind == "lattice" && reason == code && from.Sub(since).Abs() < time.Millisecond
 	}, func() any { kind, reason, from := s.attributes(); return []any{kind, reason, from, since} })
-	return since
 }
 
 func (s *site) waitsNoMore() {

@@ -58,10 +58,7 @@ func (s *site) waitsIn(code string, as wadm.StatusType, reason string) time.Time
 	w := list.Waits[0]
 	require.Equal(s.t, []any{"lattice", code, reason, "shop"}, []any{w.Kind, w.Code, w.Reason, w.Application})
 	require.WithinDuration(s.t, since, w.Since, time.Millisecond)
-	s.eventually("search attributes show the wait", func() bool {
-		kind, reason, from := s.attributes()
-		return kind == "lattice" && reason == code && from.Sub(since).Abs() < time.Millisecond
-	}, func() any { kind, reason, from := s.attributes(); return []any{kind, reason, from, since} })
+	s.attributesShow(code, since)
 	return since
 }
 
