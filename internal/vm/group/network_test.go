@@ -215,8 +215,8 @@ func TestFlood(t *testing.T) {
 		require.Less(t, resident(t)-before, int64(64<<20), "what waits for a machine is bounded")
 		traffic := g.Traffic()
 		require.Greater(t, traffic["flood"].Received, int64(1000))
-		require.Greater(t, traffic["flood"].Dropped[segment.DropFull]+traffic["flood"].Dropped[segment.DropStorm], traffic["critic"].Dropped[segment.DropFull],
-			"who floods loses most: %v", traffic)
+		require.GreaterOrEqual(t, traffic["flood"].Dropped[segment.DropFull]+traffic["flood"].Dropped[segment.DropStorm], traffic["critic"].Dropped[segment.DropFull],
+			"nobody loses more than who floods; on a machine with nothing else to do nobody loses anything: %v", traffic)
 	})
 }
 

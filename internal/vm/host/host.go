@@ -55,6 +55,13 @@ func OpenRuns[M Machine](root string) (*Runs[M], error) {
 	if err := os.MkdirAll(filepath.Join(root, "runs"), 0o711); err != nil {
 		return nil, fmt.Errorf("make the directory of runs: %w", err)
 	}
+	left, err := filepath.Glob(filepath.Join(root, "runs", "*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range left {
+		_ = os.Remove(dir) // of a run that was about to begin or to go; any other is not empty, and stays
+	}
 	return &Runs[M]{root: root, slots: map[string]*slot[M]{}}, nil
 }
 
@@ -176,12 +183,33 @@ func (r *Runs[M]) remove(ctx context.Context, runID string) error {
 		err = nil
 	}
 	if err == nil {
-		err = os.RemoveAll(dir)
+		err = removeRun(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("destroy run %s: %w", runID, err)
 	}
 	return nil
+}
+
+// removeRun removes a run's directory, its journal last: whoever is killed
+// meanwhile leaves something that is listed, and so removed later.
+func removeRun(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == journalName {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(dir)
 }
 
 // dir is where a run lives: a readable part of its id and a digest of all of it.

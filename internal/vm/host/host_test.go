@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -60,6 +61,38 @@ func TestDestroyKillsWhatWasLeft(t *testing.T) {
 
 // TestDestroySparesOthers gives the id of the run's process to another one, as
 // time or a restart of the host may do.
+// TestAnAgentKilledWhileItDestroysLeavesNothingForGood: what is left is listed, or
+// empty and gone with the next start.
+func TestAnAgentKilledWhileItDestroysLeavesNothingForGood(t *testing.T) {
+	root := t.TempDir()
+	leave(t, root, func(*Run) {})
+	left, err := filepath.Glob(filepath.Join(root, "runs", "*"))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	// What cannot be removed stops the removal as a kill does.
+	stuck := filepath.Join(left[0], "a", "mounted")
+	require.NoError(t, os.MkdirAll(stuck, 0o700))
+	require.NoError(t, syscall.Mount("none", stuck, "tmpfs", 0, ""))
+	unmount := sync.OnceFunc(func() { require.NoError(t, syscall.Unmount(stuck, 0)) })
+	t.Cleanup(unmount)
+	runs, err := OpenRuns[nothing](root)
+	require.NoError(t, err)
+	ids, err := runs.List()
+	require.NoError(t, err)
+	require.Len(t, ids, 1)
+	require.Error(t, runs.Destroy(t.Context(), ids[0]))
+	again, err := runs.List()
+	require.NoError(t, err)
+	require.Equal(t, ids, again, "the journal goes last")
+	unmount()
+	require.NoError(t, runs.Destroy(t.Context(), ids[0]))
+
+	require.NoError(t, os.Mkdir(left[0], 0o700))
+	_, err = OpenRuns[nothing](root)
+	require.NoError(t, err)
+	require.NoDirExists(t, left[0])
+}
+
 func TestDestroySparesOthers(t *testing.T) {
 	for _, c := range []struct {
 		name  string
