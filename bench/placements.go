@@ -34,7 +34,8 @@ const (
 // and a hundred to a pass. The reference is a transaction of one INSERT.
 func placements(ctx context.Context, b *bench) ([]line, error) {
 	m := &placing{bench: b}
-	stop, err := m.start(ctx)
+	m.say("starting Postgres, with %d nodes", fleetSize)
+	stop, err := m.start(ctx, "placements", m.open)
 	if err != nil {
 		return nil, err
 	}
@@ -51,10 +52,10 @@ type placing struct {
 	launches int           // drafts so far; each has a name of its own
 }
 
-func (m *placing) start(ctx context.Context) (stop func() error, err error) {
-	m.say("starting Postgres, with %d nodes", fleetSize)
+// start starts Postgres in a directory of its own, connects to it and fills it.
+func (m *placing) start(ctx context.Context, dir string, fill func(context.Context) error) (stop func() error, err error) {
 	m.stack, err = devstack.Start(ctx, devstack.Options{
-		Dir: filepath.Join(m.dir, "placements"), Services: []devstack.Name{devstack.Postgres},
+		Dir: filepath.Join(m.dir, dir), Services: []devstack.Name{devstack.Postgres},
 	})
 	if err != nil {
 		return nil, err
@@ -68,20 +69,24 @@ func (m *placing) start(ctx context.Context) (stop func() error, err error) {
 		}
 		return stopStack(m.stack)
 	}
-	if err := m.open(ctx); err != nil {
+	if err = m.connect(ctx); err == nil {
+		err = fill(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, stop())
 	}
 	return stop, nil
 }
 
 func (m *placing) open(ctx context.Context) error {
-	if err := m.connect(ctx); err != nil {
-		return err
-	}
-	for i := range fleetSize {
+	return m.register(ctx, fleetSize, capacity.Resources{CPUMilli: 64_000, MemoryMiB: 256 << 10, DiskMiB: 1 << 20, Slots: 64})
+}
+
+// register registers n nodes that are alike.
+func (m *placing) register(ctx context.Context, n int, total capacity.Resources) error {
+	for i := range n {
 		_, err := m.store.Heartbeat(ctx, api.Heartbeat{
-			Node: fmt.Sprintf("node-%04d", i), BootID: "boot", Version: "1", Arch: "amd64",
-			Total:    capacity.Resources{CPUMilli: 64_000, MemoryMiB: 256 << 10, DiskMiB: 1 << 20, Slots: 64},
+			Node: fmt.Sprintf("node-%04d", i), BootID: "boot", Version: "1", Arch: "amd64", Total: total,
 			Backends: map[string]api.Backend{pool: {OK: true, Accel: "none"}},
 		})
 		if err != nil {

@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"tidewait/internal/api"
 	"tidewait/internal/capacity"
-	"tidewait/internal/devstack"
 	"tidewait/internal/engine"
 	"tidewait/internal/ledger"
 	"tidewait/internal/store"
@@ -26,7 +23,7 @@ import (
 // happens. No Temporal takes part.
 func longQueue(ctx context.Context, b *bench) ([]line, error) {
 	q := &queueing{placing: placing{bench: b}}
-	stop, err := q.start(ctx)
+	stop, err := q.start(ctx, "queue", q.fill)
 	if err != nil {
 		return nil, err
 	}
@@ -48,43 +45,14 @@ const (
 	retryInterval = 10 * time.Second
 )
 
-func (q *queueing) start(ctx context.Context) (stop func() error, err error) {
-	q.stack, err = devstack.Start(ctx, devstack.Options{
-		Dir: filepath.Join(q.dir, "queue"), Services: []devstack.Name{devstack.Postgres},
-	})
-	if err != nil {
-		return nil, err
-	}
-	stop = func() error {
-		if q.store != nil {
-			q.store.Close()
-		}
-		if q.plain != nil {
-			q.plain.Close()
-		}
-		return stopStack(q.stack)
-	}
-	if err := errors.Join(q.connect(ctx), q.fill(ctx)); err != nil {
-		return nil, errors.Join(err, stop())
-	}
-	return stop, nil
-}
-
 // fill registers the nodes, fills them with runs, and lets the queue grow.
 func (q *queueing) fill(ctx context.Context) error {
 	nodes, length := q.pick(nodesInQueue, 50), q.pick(10_000, 500)
 	q.say("queue: %d nodes, %d runs on each, and %d phases that wait", nodes, runsOfEach, length)
-	for i := range nodes {
-		_, err := q.store.Heartbeat(ctx, api.Heartbeat{
-			Node: fmt.Sprintf("node-%04d", i), BootID: "boot", Version: "1", Arch: "amd64",
-			Total:    capacity.Resources{CPUMilli: 1000 * runsOfEach, MemoryMiB: 64 << 10, DiskMiB: 1 << 20, Slots: 64},
-			Backends: map[string]api.Backend{pool: {OK: true, Accel: "none"}},
-		})
-		if err != nil {
-			return err
-		}
+	err := q.register(ctx, nodes, capacity.Resources{CPUMilli: 1000 * runsOfEach, MemoryMiB: 64 << 10, DiskMiB: 1 << 20, Slots: 64})
+	if err != nil {
+		return err
 	}
-	var err error
 	if q.running, err = q.launchShapes(ctx, nodes*runsOfEach); err != nil {
 		return err
 	}
