@@ -70,15 +70,11 @@ func (g *Gateway) Commit(ctx context.Context, r CommitRequest) (CommitResult, er
 	if checkout.Head != r.Parent {
 		return committed(ctx, repo, checkout, r)
 	}
-	commit, err := g.importResults(ctx, repo, r)
+	result, err := g.makeCommit(ctx, repo, r)
 	if err != nil {
 		return CommitResult{}, err
 	}
-	result, err := describe(ctx, repo, commit)
-	if err != nil {
-		return CommitResult{}, err
-	}
-	if err := g.moveBranch(ctx, repo, r, commit); err != nil {
+	if err := g.moveBranch(ctx, repo, r, result.Commit); err != nil {
 		now, readErr := readCheckout(ctx, repo, r.Mission, r.Launch)
 		if readErr == nil && now.Head != r.Parent {
 			return committed(ctx, repo, now, r)
@@ -133,6 +129,15 @@ func committed(ctx context.Context, repo git, checkout Checkout, r CommitRequest
 		}
 	}
 	return CommitResult{}, &Superseded{Branch: checkout.Branch, Run: r.Run, Expected: r.Parent, Actual: checkout.Head}
+}
+
+// makeCommit makes the commit and describes it. No branch knows it yet.
+func (g *Gateway) makeCommit(ctx context.Context, repo git, r CommitRequest) (CommitResult, error) {
+	commit, err := g.importResults(ctx, repo, r)
+	if err != nil {
+		return CommitResult{}, err
+	}
+	return describe(ctx, repo, commit)
 }
 
 // importResults makes the commit. No branch knows it yet.

@@ -30,15 +30,11 @@ func (g *Gateway) CommitPartial(ctx context.Context, r CommitRequest) (CommitRes
 	if err != nil {
 		return CommitResult{}, err
 	}
-	commit, err := g.importResults(ctx, repo, r)
+	result, err := g.makeCommit(ctx, repo, r)
 	if err != nil {
 		return CommitResult{}, err
 	}
-	result, err := describe(ctx, repo, commit)
-	if err != nil {
-		return CommitResult{}, err
-	}
-	if _, err := repo.output(ctx, "update-ref", partialRef(r.Mission, r.Launch, r.Phase), commit); err != nil {
+	if _, err := repo.output(ctx, "update-ref", partialRef(r.Mission, r.Launch, r.Phase), result.Commit); err != nil {
 		return CommitResult{}, fmt.Errorf("moving branch %s: %w", PartialBranch(r.Mission, r.Launch, r.Phase), err)
 	}
 	return result, nil
