@@ -63,34 +63,19 @@ type Shared struct {
 
 // Shared looks references up.
 func (s *Store) Shared(ctx context.Context, account, lattice string, refs []oam.Reference) (Shared, error) {
-	missing, err := s.MissingShared(ctx, account, lattice, refs)
-	if err != nil {
-		return Shared{}, err
-	}
-	shared := Shared{IDs: map[oam.Reference]string{}, Missing: missing}
-	names := make([]string, len(refs))
-	for i, r := range refs {
-		names[i] = r.Application
-	}
-	rows, err := s.pool.Query(ctx, `
-SELECT a.name, v.facts FROM applications a
-JOIN application_versions v ON v.application_id = a.id AND v.version = COALESCE(a.deployed_version, a.current_version)
-WHERE a.account = $1 AND a.lattice = $2 AND a.name = ANY($3)`, account, lattice, names)
+	err := checkKey(ledger.AppKey{Account: account, Lattice: lattice})
+	var known map[string]shareable
 	if err == nil {
-		var name string
-		var facts oam.Facts
-		_, err = pgx.ForEachRow(rows, []any{&name, &facts}, func() error {
-			for _, r := range refs {
-				if r.Application == name {
-					shared.IDs[r] = oam.ComponentID(name, r.Component, facts.Explicit[r.Component])
-				}
-			}
-			facts = oam.Facts{}
-			return nil
-		})
+		known, err = shareables(ctx, s.pool, account, lattice, refs, nil)
 	}
 	if err != nil {
-		return Shared{}, fmt.Errorf("look for the ids of shared components in lattice %s: %w", lattice, err)
+		return Shared{}, fmt.Errorf("look for shared components in lattice %s: %w", lattice, err)
+	}
+	shared := Shared{IDs: map[oam.Reference]string{}, Missing: unsatisfied(refs, known)}
+	for _, r := range refs {
+		if app, ok := known[r.Application]; ok {
+			shared.IDs[r] = oam.ComponentID(r.Application, r.Component, app.facts.Explicit[r.Component])
+		}
 	}
 	return shared, nil
 }
@@ -108,6 +93,25 @@ func (s *Store) Dependants(ctx context.Context, key ledger.AppKey) ([]string, er
 func missingShared(
 	ctx context.Context, db querier, account, lattice string, refs []oam.Reference, ids []int64,
 ) ([]oam.Reference, error) {
+	known, err := shareables(ctx, db, account, lattice, refs, ids)
+	if err != nil {
+		return nil, err
+	}
+	return unsatisfied(refs, known), nil
+}
+
+// shareable is an application that references are about: as it is deployed, or
+// else as it was put last.
+type shareable struct {
+	facts    oam.Facts
+	deployed bool
+}
+
+// shareables reads the applications that refs are about, by name: those of these
+// ids only, unless ids is nil.
+func shareables(
+	ctx context.Context, db querier, account, lattice string, refs []oam.Reference, ids []int64,
+) (map[string]shareable, error) {
 	if len(refs) == 0 {
 		return nil, nil
 	}
@@ -119,30 +123,33 @@ func missingShared(
 		names[i] = r.Application
 	}
 	rows, err := db.Query(ctx, `
-SELECT a.name, v.facts FROM applications a
-JOIN application_versions v ON v.application_id = a.id AND v.version = a.deployed_version
+SELECT a.name, v.facts, a.deployed_version IS NOT NULL FROM applications a
+JOIN application_versions v ON v.application_id = a.id AND v.version = COALESCE(a.deployed_version, a.current_version)
 WHERE a.account = $1 AND a.lattice = $2 AND a.name = ANY($3) AND ($4::bigint[] IS NULL OR a.id = ANY($4))`,
 		account, lattice, names, ids)
 	if err != nil {
 		return nil, err
 	}
-	deployed := map[string]oam.Facts{}
+	known := map[string]shareable{}
 	var name string
-	var facts oam.Facts
-	_, err = pgx.ForEachRow(rows, []any{&name, &facts}, func() error {
-		deployed[name] = facts
+	var app shareable
+	_, err = pgx.ForEachRow(rows, []any{&name, &app.facts, &app.deployed}, func() error {
+		known[name] = app
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
+	return known, err
+}
+
+// unsatisfied returns those of refs that nothing which is deployed satisfies, in
+// their order.
+func unsatisfied(refs []oam.Reference, known map[string]shareable) []oam.Reference {
 	var missing []oam.Reference
 	for _, r := range refs {
-		if !satisfies(deployed[r.Application], r) {
+		if app := known[r.Application]; !app.deployed || !satisfies(app.facts, r) {
 			missing = append(missing, r)
 		}
 	}
-	return missing, nil
+	return missing
 }
 
 // satisfies reports whether a deployed application has what r refers to.
