@@ -189,8 +189,8 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 // What it has made is collected when somebody wants it and the command ended in
 // time.
 func (e *execution) interrupted(ctx, turn context.Context, machine vm.VM, res workflows.ExecuteRunResult, exit vm.Exit, err error) workflows.ExecuteRunResult {
-	var s *stopped
-	if !errors.As(context.Cause(ctx), &s) {
+	s := stopOf(ctx)
+	if s == nil {
 		return failed(res, vm.MachineDied, e.orTurn(turn, err))
 	}
 	if errors.Is(err, vm.ErrEnded) {
@@ -212,8 +212,7 @@ func (e *execution) interrupted(ctx, turn context.Context, machine vm.VM, res wo
 // orTurn says that the turn is over when that is why a step ended, or where the
 // run was when it was stopped.
 func (e *execution) orTurn(ctx context.Context, err error) error {
-	var s *stopped
-	if errors.As(context.Cause(ctx), &s) {
+	if stopOf(ctx) != nil {
 		return fmt.Errorf("the run was stopped in its step %s", e.run.report.Step)
 	}
 	if errors.Is(context.Cause(ctx), errTurnIsOver) {

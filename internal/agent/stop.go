@@ -25,6 +25,13 @@ func (s *stopped) Error() string { return s.reason }
 // Is makes a run whose work is wanted leave its machine alive.
 func (s *stopped) Is(target error) bool { return s.keep && target == vm.ErrKeep }
 
+// stopOf is why a person ended the run of ctx; nil: nobody has.
+func stopOf(ctx context.Context) *stopped {
+	var s *stopped
+	errors.As(context.Cause(ctx), &s)
+	return s
+}
+
 // StopRun ends a run because a person asked for it: its command gets TERM, a
 // grace period, and then the machine is killed. With keep, what is there is
 // collected when the command ends within its grace, for as long as that lasts.

@@ -240,8 +240,8 @@ func (m *member) collectFiles(ctx context.Context, machine vm.VM) error {
 // machines have made is collected when somebody wants it, as far as their
 // commands ended in time.
 func (t *team) interrupted(ctx, turn context.Context) workflows.ExecuteRunResult {
-	var s *stopped
-	if !errors.As(context.Cause(ctx), &s) {
+	s := stopOf(ctx)
+	if s == nil {
 		return failed(t.result(), vm.MachineDied, t.members[0].orTurn(turn, context.Cause(turn)))
 	}
 	if !s.keep {
@@ -270,8 +270,8 @@ func (t *team) interrupted(ctx, turn context.Context) workflows.ExecuteRunResult
 // keepEnded collects, as soon as a run is stopped whose work is wanted, what those
 // machines have made whose commands had ended.
 func (t *team) keepEnded(ctx context.Context) {
-	var s *stopped
-	if !errors.As(context.Cause(ctx), &s) || !s.keep {
+	s := stopOf(ctx)
+	if s == nil || !s.keep {
 		return
 	}
 	t.agent.mu.Lock()
