@@ -216,8 +216,8 @@ const (
 )
 
 // arguments are QEMU's. Everything about the machine that a guest can see is in
-// them, so that they belong to the key of its snapshot. QEMU opens nothing by name but its own firmware, so that
-// its user needs no way to the files.
+// them, so that they belong to the key of its snapshot. QEMU opens nothing by
+// name but its own firmware, so that its user needs no way to the files.
 func arguments(s vm.Spec, accel, kind string) []string {
 	kernel := "console=ttyS0 quiet panic=-1 reboot=t random.trust_cpu=on"
 	accelerator := "kvm"
