@@ -265,10 +265,12 @@ func exitOf(status syscall.WaitStatus) vm.Exit {
 	return vm.Exit{Code: status.ExitStatus()}
 }
 
-// beat tells the host every second that the guest lives.
+// beat tells the host every second that the guest lives. After stop it tells
+// nothing more: what the host asks for next is answered by other frames.
 func (s *server) beat() (stop func()) {
-	over := make(chan struct{})
+	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(ended)
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
@@ -282,7 +284,10 @@ func (s *server) beat() (stop func()) {
 			}
 		}
 	}()
-	return func() { close(over) }
+	return func() {
+		close(over)
+		<-ended
+	}
 }
 
 func freeKiB() int64 {
