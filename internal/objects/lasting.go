@@ -51,7 +51,7 @@ func Keep(ctx context.Context, nc *nats.Conn, store jetstream.ObjectStore, name 
 		}
 		attempt, stop := Unbroken(ctx, nc)
 		_, err = Put(attempt, store, name, r)
-		again := err != nil && tries.again(ctx, attempt)
+		again := err != nil && tries.again(ctx, attempt, err)
 		stop()
 		switch {
 		case again:
@@ -66,10 +66,10 @@ func Keep(ctx context.Context, nc *nats.Conn, store jetstream.ObjectStore, name 
 // tries decides whether what failed is tried again.
 type tries struct{ until time.Time }
 
-// again waits and reports true when an attempt was interrupted, or failed soon
-// after another was, and ctx lasts.
-func (t *tries) again(ctx, attempt context.Context) bool {
-	if errors.Is(context.Cause(attempt), ErrInterrupted) {
+// again waits and reports true when ctx lasts and an attempt was interrupted, had
+// no answer from a server that is busy, or failed soon after one of these.
+func (t *tries) again(ctx, attempt context.Context, err error) bool {
+	if errors.Is(context.Cause(attempt), ErrInterrupted) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
 		t.until = time.Now().Add(settleTime)
 	}
 	if ctx.Err() != nil || time.Now().After(t.until) {
@@ -116,7 +116,7 @@ func (r *reader) Read(p []byte) (int, error) {
 		if n > 0 || err == nil || err == io.EOF { //nolint:errorlint // a pipe gives it as it is
 			return n, err
 		}
-		if !r.tries.again(r.ctx, r.attempt) {
+		if !r.tries.again(r.ctx, r.attempt, err) {
 			return 0, err
 		}
 		_ = r.Close()
