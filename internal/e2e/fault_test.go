@@ -109,7 +109,7 @@ func (c *cell) moment(placed func(run string)) {
 		placed(c.run)
 		c.agent = c.placedOn()
 	} else {
-		c.agent = c.log.await(c.run, c.step)
+		c.agent = c.log.await(c.run, c.step, c.isOver)
 	}
 }
 
@@ -373,21 +373,25 @@ func (l *stepLog) has(run, step string) bool {
 }
 
 // await returns the agent that says that a run takes a step, as soon as it does.
-func (l *stepLog) await(run, step string) *local.Worker {
+func (l *stepLog) await(run, step string, isOver func() bool) *local.Worker {
 	l.t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
+	tick, look := time.NewTicker(time.Millisecond), time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
+	defer look.Stop()
+	for over := false; ; {
 		l.more()
 		if agent := l.find(run, step); agent != nil {
 			return agent
 		}
+		require.False(l.t, over, "the mission has ended, and run %s never came to step %s", run, step)
 		select {
 		case <-tick.C:
+		case <-look.C:
+			over = isOver()
 		case <-deadline.C:
-			l.t.Fatalf("no agent ever said that run %s takes step %s", run, step)
+			l.t.Fatalf("run %s never came to step %s", run, step)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func startFaults(t *testing.T, backend string) *faultStack {
 	for _, id := range []string{"n1", "n2"} {
 		w, err := s.StartNode(t.Context(), id, append([]string{
 			"TIDEWAIT_LOG_LEVEL=debug", "TIDEWAIT_NODE_CPUS=2", "TIDEWAIT_NODE_DISK=4Gi",
-			"TIDEWAIT_NODE_BOOT_TIMEOUT=1m", "TIDEWAIT_NODE_PROBE_TIMEOUT=3m",
+			"TIDEWAIT_NODE_BOOT_TIMEOUT=90s", "TIDEWAIT_NODE_PROBE_TIMEOUT=4m",
 		}, faultNodes[backend]...)...)
 		require.NoError(t, err)
 		s.agents = append(s.agents, w)
@@ -61,7 +61,7 @@ func startFaults(t *testing.T, backend string) *faultStack {
 	require.NoError(t, s.standby.Stop())
 
 	line := "the tide waits for no one, and the others wait for the tide....\n"
-	big := []byte(strings.Repeat(line, 8<<20/len(line)))
+	big := []byte(strings.Repeat(line, 4<<20/len(line)))
 	require.NoError(t, os.WriteFile(filepath.Join(s.work, "big.txt"), big, 0o600))
 	sum := sha1.New() //nolint:gosec // git's
 	fmt.Fprintf(sum, "blob %d\x00", 2*len(big))
@@ -161,16 +161,17 @@ func (c *cell) judge(want want) api.MissionDetail {
 		require.Equal(c.t, []string{"lost", "node_lost"}, []string{r.Status, r.FailureCode})
 		require.NotEmpty(c.t, r.Failure)
 	}
-	c.nothingOf(m)
+	c.nothingLeftOf()
 	c.allHeardOf()
-	c.nothingOf(m)
+	c.nothingLeftOf()
+	c.committedAll(m)
 	require.Equal(c.t, m, c.show(c.mission), "nobody who was late has changed anything")
 	return m
 }
 
-// nothingOf asserts that of a mission that has ended nothing is left but what it
-// made.
-func (c *cell) nothingOf(m api.MissionDetail) {
+// nothingLeftOf asserts that of a mission that has ended nothing is left but what
+// it made.
+func (c *cell) nothingLeftOf() {
 	c.t.Helper()
 	c.nothingLeft()
 	c.eventually("every process of a machine is gone", func() bool { return len(c.machineProcesses()) == 0 }, func() any { return c.machineProcesses() })
@@ -192,7 +193,6 @@ func (c *cell) nothingOf(m api.MissionDetail) {
 	wrong, err := ledger.Audit(c.t.Context())
 	require.NoError(c.t, err)
 	require.Empty(c.t, wrong)
-	c.committedAll(m)
 }
 
 // committedAll asserts that each phase that succeeded has one commit, with what it
