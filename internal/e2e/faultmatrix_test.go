@@ -50,7 +50,7 @@ func startFaults(t *testing.T, backend string) *faultStack {
 	for _, id := range []string{"n1", "n2"} {
 		w, err := s.StartNode(t.Context(), id, append([]string{
 			"TIDEWAIT_LOG_LEVEL=debug", "TIDEWAIT_NODE_CPUS=2", "TIDEWAIT_NODE_DISK=4Gi",
-			"TIDEWAIT_NODE_BOOT_TIMEOUT=90s", "TIDEWAIT_NODE_PROBE_TIMEOUT=4m",
+			"TIDEWAIT_NODE_BOOT_TIMEOUT=2m", "TIDEWAIT_NODE_PROBE_TIMEOUT=4m",
 		}, faultNodes[backend]...)...)
 		require.NoError(t, err)
 		s.agents = append(s.agents, w)

@@ -61,7 +61,7 @@ func startOn(t *testing.T, services []devstack.Name, env ...string) *product {
 	ctx := t.Context()
 	dir := devstacktest.Dir(t)
 	p, err := local.Start(ctx, local.Options{
-		Worker: filepath.Join(bin, "tidewait-worker"), Patience: 4 * time.Minute,
+		Worker: filepath.Join(bin, "tidewait-worker"), Patience: 5 * time.Minute,
 		Env:   append(append([]string{"TIDEWAIT_DATA_DIR=" + dir}, quick...), env...),
 		Stack: devstack.Options{Dir: filepath.Join(dir, "stack"), Services: services, TemporalCLI: devstacktest.TemporalCLI(t)},
 	})
@@ -107,7 +107,7 @@ func (p *product) node(env ...string) *local.Worker {
 	p.t.Helper()
 	w, err := p.StartNode(p.t.Context(), "n1", append([]string{
 		"TIDEWAIT_NODE_BACKENDS=process", "TIDEWAIT_NODE_CPUS=2", "TIDEWAIT_NODE_MEMORY=600Mi", "TIDEWAIT_NODE_DISK=4Gi",
-		"TIDEWAIT_NODE_BOOT_TIMEOUT=1m", "TIDEWAIT_NODE_PROBE_TIMEOUT=3m", // where many boot on two cores
+		"TIDEWAIT_NODE_BOOT_TIMEOUT=2m", "TIDEWAIT_NODE_PROBE_TIMEOUT=4m", // where many boot on two cores
 	}, env...)...)
 	require.NoError(p.t, err)
 	p.agent = w

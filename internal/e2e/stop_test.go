@@ -16,7 +16,7 @@ var longGrace = []string{"TIDEWAIT_NODE_KILL_GRACE=10s", "TIDEWAIT_FLEET_LEASE=3
 // started.
 var backends = map[string][]string{
 	"process": nil,
-	"microvm": {"TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi", "TIDEWAIT_NODE_BOOT_TIMEOUT=40s", "TIDEWAIT_NODE_PROBE_TIMEOUT=2m"},
+	"microvm": {"TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi"},
 }
 
 // machineGone cancels a mission and returns after what time its machine was gone.
