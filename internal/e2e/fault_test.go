@@ -103,11 +103,10 @@ func (c *cell) launch() {
 }
 
 // moment waits for the cell's moment.
-func (c *cell) moment(placed func(run string)) {
+func (c *cell) moment(placed func(run string) (node string)) {
 	c.t.Helper()
 	if c.step == "place" {
-		placed(c.run)
-		c.agent = c.placedOn()
+		c.agent = c.agentOf(placed(c.run))
 	} else {
 		c.agent = c.log.await(c.run, c.step, c.isOver)
 	}
@@ -132,32 +131,26 @@ func (c *cell) answersAgain() {
 	}, func() any { return nil })
 }
 
-// placedOn is the agent of the node that the run is placed on.
-func (c *cell) placedOn() *local.Worker {
+// agentOf is the agent of a node.
+func (c *cell) agentOf(node string) *local.Worker {
 	c.t.Helper()
-	var node string
-	require.NoError(c.t, c.db.QueryRow(c.t.Context(), "SELECT node_id FROM topology_runs WHERE id = $1", c.run).Scan(&node))
-	for _, a := range c.agents {
-		if a.Name == node {
-			return a
-		}
-	}
-	c.t.Fatalf("run %s is on node %s, which is not the test's", c.run, node)
-	return nil
+	i := slices.IndexFunc(c.agents, func(a *local.Worker) bool { return a.Name == node })
+	require.GreaterOrEqual(c.t, i, 0, "node %s is not the test's", node)
+	return c.agents[i]
 }
 
 // watchPlacements returns what waits until a run is placed. The database tells
 // in the moment of the commit.
-func (p *product) watchPlacements() (await func(run string)) {
+func (p *product) watchPlacements() (await func(run string) (node string)) {
 	p.t.Helper()
 	conn, err := pgx.Connect(p.t.Context(), p.Stack.PostgresURL)
 	require.NoError(p.t, err)
 	_, err = conn.Exec(p.t.Context(), `
-CREATE OR REPLACE FUNCTION tell_placed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('placed', NEW.id); RETURN NEW; END $$;
+CREATE OR REPLACE FUNCTION tell_placed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('placed', NEW.id || ' ' || NEW.node_id); RETURN NEW; END $$;
 CREATE OR REPLACE TRIGGER tell_placed AFTER INSERT ON topology_runs FOR EACH ROW EXECUTE FUNCTION tell_placed();
 LISTEN placed`)
 	require.NoError(p.t, err)
-	return func(run string) {
+	return func(run string) string {
 		p.t.Helper()
 		ctx, cancel := context.WithTimeout(p.t.Context(), patience)
 		defer cancel()
@@ -165,8 +158,8 @@ LISTEN placed`)
 		for {
 			n, err := conn.WaitForNotification(ctx)
 			require.NoError(p.t, err, "run %s is never placed", run)
-			if n.Payload == run {
-				return
+			if placed, node, _ := strings.Cut(n.Payload, " "); placed == run {
+				return node
 			}
 		}
 	}

@@ -82,7 +82,7 @@ func (s *faultStack) in(t *testing.T) *faultStack {
 // machine that is busy with other things, is judged and played again.
 func (s *faultStack) play(f fault, step string, table *faultTable) {
 	s.t.Helper()
-	const tries = 4
+	const tries = 8
 	for try := range tries {
 		c := &cell{faultStack: s, fault: f, step: step, mission: fmt.Sprintf("%s-%s-%d", strings.ToLower(strings.ReplaceAll(f.name, " ", "-")), step, try+1)}
 		began := time.Now()

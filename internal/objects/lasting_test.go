@@ -109,3 +109,27 @@ func TestAnObjectThatIsNotThereIsAnError(t *testing.T) {
 	_, err := objects.Open(t.Context(), l.nc, l.bucket, "input").Read(make([]byte, 1))
 	require.ErrorIs(t, err, jetstream.ErrObjectNotFound)
 }
+
+func TestAReadEndsSoonAfterItsContext(t *testing.T) {
+	t.Parallel()
+	l := newLasting(t)
+	_, err := objects.Put(t.Context(), l.bucket, "input", bytes.NewReader(l.data))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	object, err := objects.Get(ctx, l.bucket, "input")
+	require.NoError(t, err)
+	defer object.Close()
+	connected, stop := objects.Unbroken(ctx, l.nc)
+	defer stop()
+
+	require.NoError(t, l.stack.NATS.Kill())
+	<-connected.Done()
+	require.ErrorIs(t, context.Cause(connected), objects.ErrInterrupted)
+	cancel()
+
+	began := time.Now()
+	_, err = io.Copy(io.Discard, object)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Less(t, time.Since(began), 20*time.Second)
+}
