@@ -26,15 +26,25 @@ var few = []struct {
 	{natsAway, []string{"inject"}},
 }
 
+// faultSettings are variables of the tests. The product, which refuses those that
+// it does not know, must not see them.
+var faultSettings struct{ minutes, seed string }
+
+func takeFaultSettings() {
+	for name, into := range map[string]*string{"TIDEWAIT_FAULT_MINUTES": &faultSettings.minutes, "TIDEWAIT_FAULT_SEED": &faultSettings.seed} {
+		*into = os.Getenv(name)
+		_ = os.Unsetenv(name)
+	}
+}
+
 // faultMinutes is how long faults are looked for beyond what every run of the
 // tests does; see docs/faults.md.
 func faultMinutes(t *testing.T) time.Duration {
 	t.Helper()
-	value := os.Getenv("TIDEWAIT_FAULT_MINUTES")
-	if value == "" {
+	if faultSettings.minutes == "" {
 		return 0
 	}
-	minutes, err := strconv.ParseFloat(value, 64)
+	minutes, err := strconv.ParseFloat(faultSettings.minutes, 64)
 	require.NoError(t, err, "TIDEWAIT_FAULT_MINUTES")
 	return time.Duration(minutes * float64(time.Minute))
 }
@@ -71,9 +81,9 @@ func TestFaultsOfMicroVMs(t *testing.T) {
 func TestRandomFaults(t *testing.T) {
 	long(t, time.Minute)
 	seed := uint64(1)
-	if value := os.Getenv("TIDEWAIT_FAULT_SEED"); value != "" {
+	if faultSettings.seed != "" {
 		var err error
-		seed, err = strconv.ParseUint(value, 10, 64)
+		seed, err = strconv.ParseUint(faultSettings.seed, 10, 64)
 		require.NoError(t, err, "TIDEWAIT_FAULT_SEED")
 	}
 	t.Logf("TIDEWAIT_FAULT_SEED=%d", seed)
