@@ -54,7 +54,7 @@ func faultMinutes(t *testing.T) time.Duration {
 func TestFaultsOfMicroVMs(t *testing.T) {
 	table := newFaultTable(t)
 	if faultMinutes(t) == 0 {
-		long(t, 2*time.Minute)
+		long(t, 4*time.Minute)
 		s := startFaults(t, "microvm")
 		for _, f := range few {
 			for _, step := range f.steps {
