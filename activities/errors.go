@@ -21,6 +21,7 @@ import (
 func asTemporal(err error) error {
 	var refused *workspace.Refused
 	var superseded *workspace.Superseded
+	var stale *gateway.Stale
 	switch {
 	case err == nil:
 		return nil
@@ -28,7 +29,7 @@ func asTemporal(err error) error {
 		return final(refused.Message, workflows.ErrTypeWorkspaceRefused, refused.Code)
 	case errors.As(err, &superseded):
 		return final(superseded.Error(), workflows.ErrTypeWorkspaceRefused, "superseded")
-	case errors.Is(err, gateway.ErrStale), errors.Is(err, store.ErrStale):
+	case errors.As(err, &stale), errors.Is(err, store.ErrStale):
 		return final(err.Error(), workflows.ErrTypeRunStale)
 	case errors.Is(err, store.ErrRunning):
 		return final(err.Error(), api.ErrTypeRunning)

@@ -65,7 +65,7 @@ func (g *Gateway) Open(ctx context.Context, in workflows.OpenCheckoutInput) (wor
 
 // Commit makes the results of a run a commit on the launch's branch, and
 // prepares the files the next phase starts from, if there is one. A run that does
-// not count any more is refused with [ErrStale].
+// not count any more is refused: [*Stale].
 func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
 	parts, err := g.parts(ctx, in)
 	defer parts.close()
