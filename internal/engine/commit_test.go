@@ -6,7 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -61,11 +60,10 @@ func startCommitting(t *testing.T) *committing {
 	return c
 }
 
-func git(t *testing.T, dir string, args ...string) string {
+func git(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput()
 	require.NoError(t, err, string(out))
-	return strings.TrimSpace(string(out))
 }
 
 func (c *committing) serve(conn *nats.Conn) {

@@ -130,7 +130,9 @@ func (f *fleet) outage(t *rapid.T) {
 	f.listen(t)
 }
 
-func (f *fleet) heartbeat(t *rapid.T) { f.beat(t, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "node")) }
+func (f *fleet) heartbeat(t *rapid.T) {
+	f.beat(t, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "node"))
+}
 
 func (f *fleet) beat(t *rapid.T, id string) {
 	a := f.agents[id]
