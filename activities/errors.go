@@ -8,6 +8,7 @@ import (
 
 	"tidewait/internal/agent"
 	"tidewait/internal/api"
+	"tidewait/internal/gateway"
 	"tidewait/internal/ledger"
 	"tidewait/internal/store"
 	"tidewait/internal/workspace"
@@ -20,6 +21,7 @@ import (
 func asTemporal(err error) error {
 	var refused *workspace.Refused
 	var superseded *workspace.Superseded
+	var stale *gateway.Stale
 	switch {
 	case err == nil:
 		return nil
@@ -27,6 +29,8 @@ func asTemporal(err error) error {
 		return final(refused.Message, workflows.ErrTypeWorkspaceRefused, refused.Code)
 	case errors.As(err, &superseded):
 		return final(superseded.Error(), workflows.ErrTypeWorkspaceRefused, "superseded")
+	case errors.As(err, &stale), errors.Is(err, store.ErrStale):
+		return final(err.Error(), workflows.ErrTypeRunStale)
 	case errors.Is(err, store.ErrRunning):
 		return final(err.Error(), api.ErrTypeRunning)
 	case errors.Is(err, store.ErrNoGateway):
