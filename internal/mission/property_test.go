@@ -261,6 +261,9 @@ func writtenAgents(p mission.Phase) map[string]any {
 		if shared {
 			delete(agent, "collect")
 		}
+		if a.Image != "" {
+			agent["image"] = a.Image
+		}
 		if a.Replicas != 1 {
 			agent["replicas"] = a.Replicas
 		}
@@ -280,6 +283,9 @@ func writtenPhase(p mission.Phase) map[string]any {
 	}
 	unlessEmpty(requires, "labels", p.Requires.Labels)
 	phase := writtenCommand(p.Name, p.Resources, p.Run, p.Env, p.Collect)
+	if p.Image != mission.DefaultImage {
+		phase["image"] = p.Image
+	}
 	if p.Composed() {
 		phase = writtenAgents(p)
 	}
