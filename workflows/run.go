@@ -45,7 +45,7 @@ func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, error) {
 	in := ExecuteRunInput{
 		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, Backend: p.in.Pool, Machine: machine,
 		Command: p.in.Command.Command, Secrets: p.in.Command.Secrets, Collect: p.in.Command.Collect, Input: p.in.Checkout.Input,
-		Turn: placed.Turn, Node: placed.NodeID, Agents: p.in.Command.Agents,
+		Turn: placed.Turn, Node: placed.NodeID, Agents: p.in.Command.Agents, Images: p.images(),
 	}
 	summary := fmt.Sprintf("run %s on %s: create, inject, run, collect, destroy", placed.RunID, placed.NodeID)
 	apart, _ := workflow.NewDisconnectedContext(p.ctx)
@@ -62,6 +62,7 @@ func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, error) {
 	sel.Select(ctx)
 	var res ExecuteRunResult
 	err := run.Get(apart, &res)
+	p.pin(res.Images)
 	return res, err
 }
 

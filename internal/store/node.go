@@ -22,10 +22,10 @@ type HeartbeatResult struct {
 }
 
 const heartbeatSQL = `
-INSERT INTO nodes AS n (id, arch, labels, version, boot_id, cpu_total, memory_total, disk_total, slots_total, start_limit, running)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO nodes AS n (id, arch, labels, version, boot_id, cpu_total, memory_total, disk_total, slots_total, start_limit, running, images)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 ON CONFLICT (id) DO UPDATE SET arch = EXCLUDED.arch, labels = EXCLUDED.labels, version = EXCLUDED.version,
-    boot_id = EXCLUDED.boot_id, start_limit = EXCLUDED.start_limit, running = EXCLUDED.running,
+    boot_id = EXCLUDED.boot_id, start_limit = EXCLUDED.start_limit, running = EXCLUDED.running, images = EXCLUDED.images,
     -- A node that shrank keeps what is reserved until it is released.
     cpu_total = GREATEST(EXCLUDED.cpu_total, n.cpu_reserved), memory_total = GREATEST(EXCLUDED.memory_total, n.memory_reserved),
     disk_total = GREATEST(EXCLUDED.disk_total, n.disk_reserved), slots_total = GREATEST(EXCLUDED.slots_total, n.slots_reserved),
@@ -104,7 +104,7 @@ func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult
 		res.Changed = fresh || len(h.Ended) > 0
 		b := &pgx.Batch{}
 		b.Queue(heartbeatSQL, h.Node, h.Arch, nonNil(h.Labels), h.Version, h.BootID, h.Total.CPUMilli, h.Total.MemoryMiB,
-			h.Total.DiskMiB, h.Total.Slots, h.StartLimit, runIDs(h.Runs)).
+			h.Total.DiskMiB, h.Total.Slots, h.StartLimit, runIDs(h.Runs), nonNilSlice(h.Images)).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&res.Reply.State) })
 		for _, name := range slices.Sorted(maps.Keys(h.Backends)) {
 			o := h.Backends[name]

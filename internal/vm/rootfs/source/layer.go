@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"hash"
 	"io"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"tidewait/internal/vm"
 )
 
 // A layer may grow so many times its size when it is unpacked, beyond what any
@@ -45,7 +48,7 @@ func (l Layer) Read(ctx context.Context, read func(io.Reader) error) error {
 	}
 	content, err := opened.Uncompressed()
 	if err != nil {
-		return l.broken(ctx, sent, err)
+		return l.broken(ctx, sent, &unpacked{err: err}, err)
 	}
 	defer content.Close()
 	tar := &unpacked{from: content, digest: sha256.New(), sent: sent}
@@ -57,18 +60,32 @@ func (l Layer) Read(ctx context.Context, read func(io.Reader) error) error {
 		_, err = io.Copy(io.Discard, sent)
 	}
 	if err != nil {
-		return l.broken(ctx, sent, err)
+		return l.broken(ctx, sent, tar, err)
 	}
 	return l.check(sent, tar)
 }
 
-// broken says why a layer could not be read: what broke the stream of bytes comes
-// first.
-func (l Layer) broken(ctx context.Context, sent *counted, err error) error {
-	if sent.err != nil {
-		err = sent.err
+// broken says why a layer could not be read. What is wrong with what was sent
+// comes before what that led to.
+func (l Layer) broken(ctx context.Context, sent *counted, tar *unpacked, err error) error {
+	var failure *vm.Failure
+	if ctx.Err() != nil || errors.As(err, &failure) {
+		return explain(ctx, err)
 	}
-	return explain(ctx, err)
+	if sent.err == nil {
+		_, _ = io.Copy(io.Discard, sent) // how it ends is in sent
+	}
+	switch {
+	case ctx.Err() != nil || errors.As(sent.err, &failure):
+		return explain(ctx, sent.err)
+	case sent.err != nil && sent.n < l.descriptor.Size:
+		return unavailable("its layer %s broke off after %d of %d bytes", l.descriptor.Digest, sent.n, l.descriptor.Size)
+	case sum(sent.digest) != l.descriptor.Digest.String():
+		return l.check(sent, tar)
+	case tar.err != nil:
+		return invalid("its layer %s cannot be unpacked: %v", l.descriptor.Digest, tar.err)
+	}
+	return err
 }
 
 func (l Layer) check(sent *counted, tar *unpacked) error {
@@ -119,13 +136,17 @@ type unpacked struct {
 	digest hash.Hash
 	n      int64
 	sent   *counted
+	err    error // that ended it, but io.EOF
 }
 
 func (u *unpacked) Read(p []byte) (int, error) {
 	n, err := u.from.Read(p)
 	u.digest.Write(p[:n])
 	if u.n += int64(n); u.n > anyRatio+maxRatio*u.sent.n {
-		return n, invalid("a layer of %d bytes unpacks to more than %d bytes", u.sent.most, u.n)
+		err = invalid("a layer of %d bytes unpacks to more than %d bytes", u.sent.most, u.n)
+	}
+	if err != nil && err != io.EOF {
+		u.err = err
 	}
 	return n, err
 }
