@@ -1,6 +1,6 @@
 package workflows
 
-import "maps"
+import "go.temporal.io/sdk/workflow"
 
 // An image's name is looked up once in a launch: by the first run that uses it.
 // What it leads to goes on from run to run and from phase to phase, so that no
@@ -20,10 +20,11 @@ func pinned(first, then map[string]string) map[string]string {
 	if len(first)+len(then) == 0 {
 		return nil
 	}
-	all := maps.Clone(first)
-	if all == nil {
-		all = map[string]string{}
+	all := map[string]string{}
+	for _, digests := range []map[string]string{first, then} {
+		for _, name := range workflow.DeterministicKeys(digests) {
+			all[name] = digests[name]
+		}
 	}
-	maps.Copy(all, then)
 	return all
 }

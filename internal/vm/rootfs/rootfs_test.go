@@ -47,9 +47,9 @@ func open(t *testing.T, o rootfs.Options) *rootfs.Store {
 }
 
 // failure is what Get refuses with.
-func failure(t *testing.T, s *rootfs.Store, name, digest string) vm.Failure {
+func failure(t *testing.T, s *rootfs.Store, name string) vm.Failure {
 	t.Helper()
-	_, err := s.Get(t.Context(), name, digest)
+	_, err := s.Get(t.Context(), name, "")
 	var f *vm.Failure
 	require.ErrorAs(t, err, &f)
 	return *f
@@ -152,15 +152,15 @@ func TestTheImageForTheArchitecture(t *testing.T) {
 	root := get(t, s, r.Host+"/tool:all", "")
 	require.Equal(t, imagetest.Digest(t, index), root.Digest, "the digest is that of the list, for nodes of all kinds")
 	require.Contains(t, content(t, root), "for amd64")
-	require.Equal(t, 3, len(s.Keys()), "manifest, list and name")
+	require.Len(t, s.Keys(), 3, "manifest, list and name")
 	require.Contains(t, content(t, get(t, s, r.Host+"/tool:all", root.Digest)), "for amd64")
 
 	name := r.Host + "/tool:other"
 	require.Equal(t, vm.Failure{Code: vm.ImageInvalid, Message: "the image " + name + " cannot be used: it is not there for linux/amd64, but for linux/riscv64"},
-		failure(t, s, name, ""))
+		failure(t, s, name))
 	name = r.Host + "/tool:plain"
 	require.Equal(t, vm.Failure{Code: vm.ImageInvalid, Message: "the image " + name + " cannot be used: it is for linux/riscv64, and this node is linux/amd64"},
-		failure(t, s, name, ""))
+		failure(t, s, name))
 }
 
 func TestLayouts(t *testing.T) {
@@ -185,10 +185,10 @@ func TestLayouts(t *testing.T) {
 		"oci:" + roots + "/absent":  "this node has no directory " + roots + "/absent",
 		"oci:" + two + "@sha256:" + strings.Repeat("0", 64): "the layout " + two + " does not have sha256:" + strings.Repeat("0", 64),
 	} {
-		require.Equal(t, vm.Failure{Code: vm.ImageUnavailable, Message: "the image " + name + " cannot be used: " + want}, failure(t, s, name, ""))
+		require.Equal(t, vm.Failure{Code: vm.ImageUnavailable, Message: "the image " + name + " cannot be used: " + want}, failure(t, s, name))
 	}
-	require.Contains(t, failure(t, s, "oci:"+roots+"/nothing", "").Message, "is no OCI layout")
-	require.Contains(t, failure(t, open(t, rootfs.Options{}), "oci:"+one, "").Message, "this node has no directory of layouts; node.image_layouts names them")
+	require.Contains(t, failure(t, s, "oci:"+roots+"/nothing").Message, "is no OCI layout")
+	require.Contains(t, failure(t, open(t, rootfs.Options{}), "oci:"+one).Message, "this node has no directory of layouts; node.image_layouts names them")
 
 	// Somebody changes a layer.
 	blobs, err := filepath.Glob(filepath.Join(one, "blobs/sha256/*"))
@@ -199,7 +199,7 @@ func TestLayouts(t *testing.T) {
 			require.NoError(t, os.WriteFile(blob, b, 0o644))
 		}
 	}
-	f := failure(t, open(t, rootfs.Options{Source: source.Options{Layouts: []string{roots}}}), "oci:"+one, "")
+	f := failure(t, open(t, rootfs.Options{Source: source.Options{Layouts: []string{roots}}}), "oci:"+one)
 	require.Contains(t, f.Message, "cannot be used")
 }
 
@@ -222,14 +222,14 @@ func TestCredentials(t *testing.T) {
 	s := open(t, o)
 	write := func(auths string) { require.NoError(t, os.WriteFile(file, []byte(auths), 0o600)) }
 
-	require.Contains(t, failure(t, s, name, "").Message, "the credentials of this node cannot be read")
+	require.Contains(t, failure(t, s, name).Message, "the credentials of this node cannot be read")
 	write("{}")
 	require.Equal(t, vm.Failure{Code: vm.ImageUnavailable, Message: "the image " + name +
-		" cannot be used: its registry does not give it to this node (401, UNAUTHORIZED: authentication required); its credentials are in node.image_auth"}, failure(t, s, name, ""))
+		" cannot be used: its registry does not give it to this node (401, UNAUTHORIZED: authentication required); its credentials are in node.image_auth"}, failure(t, s, name))
 	write(`{"auths": {"` + r.Host + `": {"auth": "` + base64.StdEncoding.EncodeToString([]byte("robot:wrong")) + `"}}}`)
-	require.Contains(t, failure(t, s, name, "").Message, "does not give it to this node (401")
+	require.Contains(t, failure(t, s, name).Message, "does not give it to this node (401")
 	write("no json")
-	require.NotContains(t, failure(t, s, name, "").Message, "no json", "what is in the file is not told")
+	require.NotContains(t, failure(t, s, name).Message, "no json", "what is in the file is not told")
 	write(`{"auths": {"` + r.Host + `": {"auth": "` + base64.StdEncoding.EncodeToString([]byte("robot:s3cret")) + `"}}}`)
 	require.Contains(t, content(t, get(t, s, name, "")), "behind a password")
 }
@@ -240,8 +240,8 @@ func TestRegistriesThatAreNotAsked(t *testing.T) {
 	name := r.Host + "/tool:1"
 	s := open(t, rootfs.Options{Source: source.Options{Registries: []string{"registry.example.com"}, Insecure: []string{r.Host}}})
 	require.Equal(t, vm.Failure{Code: vm.ImageUnavailable, Message: "the image " + name + " cannot be used: this node may not ask the registry " + r.Host + "; node.image_registries has registry.example.com"},
-		failure(t, s, name, ""))
-	f := failure(t, open(t, rootfs.Options{}), name, "")
+		failure(t, s, name))
+	f := failure(t, open(t, rootfs.Options{}), name)
 	require.Equal(t, vm.ImageUnavailable, f.Code, f.Message)
 	require.Empty(t, r.Requests(), "nothing is sent without TLS")
 }
@@ -316,7 +316,7 @@ func TestRegistriesThatLie(t *testing.T) {
 			})
 			dir := t.TempDir()
 			s := open(t, rootfs.Options{Dir: dir, Source: source.Options{Insecure: []string{r.Host}}})
-			f := failure(t, s, r.Host+"/tool:1", "")
+			f := failure(t, s, r.Host+"/tool:1")
 			require.Equal(t, c.code, f.Code, f.Message)
 			require.Contains(t, f.Message, c.part)
 			require.NotContains(t, f.Message, "s3cret")
@@ -367,7 +367,7 @@ func TestBombs(t *testing.T) {
 		"large": "the image is larger than 1 MiB", "many": "the image has more than 199 files", "thick": "it has 130 layers, more than 128",
 		"behind": "unpacks to more than",
 	} {
-		f := failure(t, s, "oci:"+filepath.Join(roots, name), "")
+		f := failure(t, s, "oci:"+filepath.Join(roots, name))
 		require.Equal(t, vm.ImageInvalid, f.Code, name)
 		require.Contains(t, f.Message, want, name)
 	}
@@ -401,7 +401,7 @@ func TestARegistryThatHangs(t *testing.T) {
 	r, _, _ := hanging(t)
 	s := open(t, rootfs.Options{PullTimeout: time.Second, Source: source.Options{Insecure: []string{r.Host}}})
 	name := r.Host + "/tool:1"
-	require.Equal(t, vm.Failure{Code: vm.ImageUnavailable, Message: "the image " + name + " cannot be used: it did not come within 1s"}, failure(t, s, name, ""))
+	require.Equal(t, vm.Failure{Code: vm.ImageUnavailable, Message: "the image " + name + " cannot be used: it did not come within 1s"}, failure(t, s, name))
 }
 
 // TestPullsAreShared lets many ask for one image under two names.

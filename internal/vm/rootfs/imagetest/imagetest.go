@@ -5,9 +5,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -131,7 +134,7 @@ type Registry struct {
 func NewRegistry(t testing.TB) *Registry {
 	t.Helper()
 	r := &Registry{t: t, layers: map[string]bool{}}
-	own := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	own := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		behave := r.behave
@@ -196,4 +199,25 @@ func (r *Registry) tag(repository string) name.Tag {
 	tag, err := name.NewTag(r.Host+"/"+repository, name.Insecure)
 	require.NoError(r.t, err)
 	return tag
+}
+
+// Tool compiles the static program of package tool, for an image without a shell.
+func Tool(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tool")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, "tidewait/internal/vm/rootfs/imagetest/tool")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	program, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(program)
+}
+
+// Busybox is a layer with busybox as its shell, and with a marker.
+func Busybox(t testing.TB, marker string) []byte {
+	t.Helper()
+	program, err := os.ReadFile("/bin/busybox")
+	require.NoError(t, err, "install the Debian package busybox-static")
+	return Tar(t, File{Name: "bin/busybox", Content: string(program)}, File{Name: "bin/sh", Link: "busybox"}, File{Name: "marker", Content: marker})
 }

@@ -122,7 +122,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	if c.n += int64(n); c.n > c.most {
 		err = invalid("more was sent for a layer than its %d bytes", c.most)
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		c.err = err
 	}
 	return n, err
@@ -145,7 +145,7 @@ func (u *unpacked) Read(p []byte) (int, error) {
 	if u.n += int64(n); u.n > anyRatio+maxRatio*u.sent.n {
 		err = invalid("a layer of %d bytes unpacks to more than %d bytes", u.sent.most, u.n)
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		u.err = err
 	}
 	return n, err
