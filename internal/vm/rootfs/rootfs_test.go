@@ -231,6 +231,9 @@ func TestCredentials(t *testing.T) {
 	write("no json")
 	require.NotContains(t, failure(t, s, name).Message, "no json", "what is in the file is not told")
 	write(`{"auths": {"` + r.Host + `": {"auth": "` + base64.StdEncoding.EncodeToString([]byte("robot:s3cret")) + `"}}}`)
+	require.NoError(t, os.Chmod(file, 0o644))
+	require.Contains(t, failure(t, s, name).Message, "because others may read or change "+file+" (mode 0644); chmod it 0600")
+	require.NoError(t, os.Chmod(file, 0o600))
 	require.Contains(t, content(t, get(t, s, name, "")), "behind a password")
 }
 

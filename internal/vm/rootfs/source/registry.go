@@ -143,6 +143,13 @@ func (o Options) credentials() (keychain, error) {
 	if o.AuthFile == "" {
 		return nil, nil
 	}
+	info, err := os.Stat(o.AuthFile)
+	if err != nil {
+		return nil, unavailable("the credentials of this node cannot be read: %v", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o027 != 0 {
+		return nil, unavailable("the credentials of this node are not used, because others may read or change %s (mode %04o); chmod it 0600", o.AuthFile, mode)
+	}
 	raw, err := os.ReadFile(o.AuthFile)
 	if err != nil {
 		return nil, unavailable("the credentials of this node cannot be read: %v", err)
