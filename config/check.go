@@ -129,7 +129,30 @@ func (c *checker) node() {
 	c.atLeast("node.result_bytes", n.ResultBytes, 1)
 	c.atLeast("node.snapshots", int64(n.Snapshots), 0)
 	c.atLeast("node.snapshot_bytes", n.SnapshotBytes, 1<<20)
+	c.images(n)
 	c.want(n.RunUser != "" && n.RunUser != "root" && n.RunUser != "0", "an unprivileged user, such as nobody", "node.run_user")
+}
+
+func (c *checker) images(n Node) {
+	c.hosts("node.image_registries", n.ImageRegistries)
+	c.hosts("node.image_insecure", n.ImageInsecure)
+	for _, host := range n.ImageInsecure {
+		c.want(len(n.ImageRegistries) == 0 || slices.Contains(n.ImageRegistries, host),
+			"hosts of node.image_registries, which has "+strings.Join(n.ImageRegistries, ", "), "node.image_insecure", "node.image_registries")
+	}
+	c.want(n.ImageAuth == "" || filepath.IsAbs(n.ImageAuth), "an absolute path", "node.image_auth")
+	relative := slices.ContainsFunc(n.ImageLayouts, func(dir string) bool { return !filepath.IsAbs(dir) })
+	c.want(!relative, "absolute paths", "node.image_layouts")
+	c.positive("node.image_timeout", n.ImageTimeout)
+	c.atLeast("node.image_bytes", n.ImageBytes, 1<<20)
+	c.atLeast("node.image_files", int64(n.ImageFiles), 1)
+	c.atLeast("node.image_cache_bytes", n.ImageCacheBytes, 1<<20)
+}
+
+// hosts wants names of hosts, with ports or without, as images have them.
+func (c *checker) hosts(name string, hosts []string) {
+	odd := slices.ContainsFunc(hosts, func(host string) bool { return host == "" || strings.ContainsAny(host, "/@ ") })
+	c.want(!odd, "hosts with their ports, such as [registry.example.com, 127.0.0.1:5000], without https://", name)
 }
 
 func (c *checker) gateway() {

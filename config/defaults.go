@@ -43,6 +43,14 @@ func Defaults() Settings {
 
 			Snapshots:     4,
 			SnapshotBytes: 1 << 30,
+
+			ImageRegistries: []string{},
+			ImageInsecure:   []string{},
+			ImageLayouts:    []string{},
+			ImageTimeout:    10 * time.Minute,
+			ImageBytes:      4 << 30,
+			ImageFiles:      200000,
+			ImageCacheBytes: 10 << 30,
 		},
 		Gateway: Gateway{
 			Protocols: []string{"https", "ssh"},

@@ -56,6 +56,8 @@ func TestDefaults(t *testing.T) {
 			Accel: "auto", BootTimeout: 10 * time.Second, StepTimeout: 2 * time.Minute, KillGrace: 10 * time.Second,
 			ResultFiles: 20000, ResultBytes: 1073741824, RunUser: "nobody", ProbeTimeout: time.Minute,
 			Snapshots: 4, SnapshotBytes: 1073741824,
+			ImageRegistries: []string{}, ImageInsecure: []string{}, ImageLayouts: []string{}, ImageTimeout: 10 * time.Minute,
+			ImageBytes: 4294967296, ImageFiles: 200000, ImageCacheBytes: 10737418240,
 		},
 		Gateway: config.Gateway{
 			Protocols: []string{"https", "ssh"}, Roots: []string{}, GitConfig: []string{},
@@ -100,6 +102,8 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		"node.start_limit", "node.kernel", "node.modules", "node.guest_image", "node.qemu", "node.accel",
 		"node.boot_timeout", "node.step_timeout", "node.kill_grace", "node.result_files", "node.result_bytes",
 		"node.run_user", "node.probe_timeout", "node.snapshots", "node.snapshot_bytes",
+		"node.image_registries", "node.image_insecure", "node.image_auth", "node.image_layouts", "node.image_timeout",
+		"node.image_bytes", "node.image_files", "node.image_cache_bytes",
 		"wadm.api_prefix", "wadm.multitenant", "wadm.lattice", "wadm.protect_shared", "wadm.concurrency", "wadm.watch", "wadm.urls", "wadm.credentials",
 		"gateway.id", "gateway.protocols", "gateway.roots", "gateway.git_config",
 		"gateway.secret_dir", "gateway.secret_env", "gateway.secret_commands", "gateway.secret_command_timeout",

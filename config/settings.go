@@ -94,6 +94,15 @@ type Node struct {
 	// Snapshots is how many snapshots of booted microVMs are kept; 0: machines boot.
 	Snapshots     int   `mapstructure:"snapshots"`
 	SnapshotBytes int64 `mapstructure:"snapshot_bytes"` // of all snapshots together
+	// Images other than the default.
+	ImageRegistries []string      `mapstructure:"image_registries"`  // hosts, with ports, that may be asked; empty: any
+	ImageInsecure   []string      `mapstructure:"image_insecure"`    // of them, those that are spoken to without TLS
+	ImageAuth       string        `mapstructure:"image_auth"`        // path of a file as `docker login` writes it; empty: none
+	ImageLayouts    []string      `mapstructure:"image_layouts"`     // directories below which OCI layouts may be
+	ImageTimeout    time.Duration `mapstructure:"image_timeout"`     // of one pull
+	ImageBytes      int64         `mapstructure:"image_bytes"`       // of one image, unpacked
+	ImageFiles      int           `mapstructure:"image_files"`       // in one image
+	ImageCacheBytes int64         `mapstructure:"image_cache_bytes"` // of all images that are kept
 }
 
 // Gateway configures the gateway role.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -25,6 +26,9 @@ import (
 	"tidewait/internal/vm/image"
 	"tidewait/internal/vm/process"
 	"tidewait/internal/vm/qemu"
+	"tidewait/internal/vm/rootfs"
+	"tidewait/internal/vm/rootfs/layers"
+	"tidewait/internal/vm/rootfs/source"
 	"tidewait/workflows"
 )
 
@@ -41,13 +45,17 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	if err := provision.NodeBucket(ctx, svc.js, id, s.Fleet); err != nil {
 		return err
 	}
+	images, err := nodeImages(svc, id)
+	if err != nil {
+		return err
+	}
 	backends := nodeBackends(ctx, svc, id)
 	defer closeBackends(backends, svc.log)
 	a, err := agent.New(ctx, agent.Options{
 		Node: id, Version: version, Labels: s.Node.Labels, Total: total, StartLimit: s.Node.StartLimit,
 		Heartbeat: s.Fleet.HeartbeatInterval, Lease: s.Fleet.Lease, StepTimeout: s.Node.StepTimeout, ProbeTimeout: s.Node.ProbeTimeout,
 		KillGrace: s.Node.KillGrace,
-		Limits:    vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, NATS: svc.nats, Log: svc.log,
+		Limits:    vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, Images: images, NATS: svc.nats, Log: svc.log,
 	})
 	if err != nil {
 		return err
@@ -103,6 +111,19 @@ func nodeBackends(ctx context.Context, svc *services, id string) []vm.Backend {
 		backends = append(backends, b)
 	}
 	return backends
+}
+
+// nodeImages is the cache of images, where some backend has a use for it.
+func nodeImages(svc *services, id string) (*rootfs.Store, error) {
+	n := svc.settings.Node
+	if !slices.Contains(n.Backends, qemu.Name) {
+		return nil, nil
+	}
+	return rootfs.Open(rootfs.Options{
+		Dir: filepath.Join(svc.settings.DataDir, "node", id, "images"), Bytes: n.ImageCacheBytes, PullTimeout: n.ImageTimeout, Logger: svc.log,
+		Limits: layers.Limits{Files: n.ImageFiles, Bytes: n.ImageBytes},
+		Source: source.Options{Registries: n.ImageRegistries, Insecure: n.ImageInsecure, AuthFile: n.ImageAuth, Layouts: n.ImageLayouts},
+	})
 }
 
 // closeBackends ends what backends do in the background.

@@ -26,6 +26,7 @@ import (
 	"tidewait/internal/capacity"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/rootfs"
 )
 
 // Options say what a node is and how it speaks.
@@ -42,6 +43,7 @@ type Options struct {
 	ProbeTimeout time.Duration
 	Limits       vm.Limits
 	Backends     []vm.Backend
+	Images       *rootfs.Store // nil: no backend has a use for them
 	NATS         *nats.Conn
 	Log          *slog.Logger
 }
@@ -237,6 +239,9 @@ func (a *Agent) heartbeat() api.Heartbeat {
 	h := api.Heartbeat{
 		Node: a.Node, BootID: a.boot, Number: a.beats, Version: a.Version, Arch: runtime.GOARCH, Labels: a.Labels, Total: a.Total,
 		StartLimit: a.StartLimit, Backends: backends, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
+	}
+	if a.Images != nil {
+		h.Images = a.Images.Keys()
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.runs)) {
 		h.Runs = append(h.Runs, a.runs[id].told())

@@ -33,6 +33,7 @@ type run struct {
 	// redactor knows the secrets of the run; nil: there are none. It is the
 	// execution's alone.
 	redactor *redact.Redactor
+	roots    roots // of its machines, the execution's alone
 }
 
 // Execute carries one run through its steps and returns how it ended; its
@@ -53,8 +54,10 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 	}
 	work := a.work(in, r, step)
 	res := work.steps(ctx)
+	res.Images = r.roots.digests()
 	cause := context.Cause(ctx)
 	work.destroy()
+	r.roots.close()
 	res, err = explain(res, cause)
 	clean(r.redactor, &res)
 	a.finish(r, !res.Lost)
@@ -191,6 +194,9 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
 	}
 	e.logs = newLogWriter(e.agent.js, e.in, "", e.agent.Log)
+	if err := e.agent.pull(turn, e.run, &e.in, func(step string) { e.step(step, nil) }); err != nil {
+		return e.agent.withoutImages(turn, e.in, e.run, err)
+	}
 	e.step("create", nil)
 	machine, err := e.backend.Create(turn, e.in.Machine)
 	if err != nil {

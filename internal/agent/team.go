@@ -93,6 +93,9 @@ func (t *team) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if t.backend, ok = t.agent.byName[t.in.Backend]; !ok {
 		return failed(workflows.ExecuteRunResult{}, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, t.in.Backend))
 	}
+	if err := t.agent.pull(turn, t.run, &t.in, t.step); err != nil {
+		return t.agent.withoutImages(turn, t.in, t.run, err)
+	}
 	if err := t.gather(); err != nil {
 		return failed(workflows.ExecuteRunResult{}, vm.BootFailed, err)
 	}

@@ -27,14 +27,15 @@ type Heartbeat struct {
 	Total      capacity.Resources `json:"total"`
 	StartLimit int64              `json:"startLimit"`
 	Backends   map[string]Backend `json:"backends"`
-	Runs       []RunReport        `json:"runs"`            // every machine the agent has
-	Ended      []string           `json:"ended,omitempty"` // runs whose machine was destroyed since the last acknowledged heartbeat
+	Images     []string           `json:"images,omitempty"` // by what those that it keeps are known; see mission.ImageKey
+	Runs       []RunReport        `json:"runs"`             // every machine the agent has
+	Ended      []string           `json:"ended,omitempty"`  // runs whose machine was destroyed since the last acknowledged heartbeat
 }
 
 // RunReport is the state of one run.
 type RunReport struct {
 	ID        string        `json:"id"`
-	Step      string        `json:"step"`    // create, inject, secrets, run, collect, destroy
+	Step      string        `json:"step"`    // pull, create, inject, secrets, run, collect, destroy
 	Started   bool          `json:"started"` // every machine answers, so that none counts as starting
 	Accel     string        `json:"accel,omitempty"`
 	Kernel    string        `json:"kernel,omitempty"`

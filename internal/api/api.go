@@ -164,7 +164,8 @@ type Run struct {
 	Accel       string     `json:"accel,omitempty"`
 	Kernel      string     `json:"kernel,omitempty"`
 	Isolation   string     `json:"isolation,omitempty"`
-	Start       vm.Start   `json:"start,omitzero"` // how its machine was started
+	Start       vm.Start   `json:"start,omitzero"`  // how its machine was started
+	Image       string     `json:"image,omitempty"` // that its command had, with a digest; empty: the default
 	ExitCode    *int       `json:"exitCode,omitempty"`
 	Signal      string     `json:"signal,omitempty"`
 	OutOfMemory bool       `json:"outOfMemory,omitempty"` // killed because memory ran out
@@ -186,6 +187,7 @@ type RunAgent struct {
 	Accel       string     `json:"accel,omitempty"`
 	Kernel      string     `json:"kernel,omitempty"`
 	Start       vm.Start   `json:"start,omitzero"`
+	Image       string     `json:"image,omitempty"`
 	ExitCode    *int       `json:"exitCode,omitempty"`
 	Signal      string     `json:"signal,omitempty"`
 	OutOfMemory bool       `json:"outOfMemory,omitempty"`
@@ -271,6 +273,7 @@ type Node struct {
 	Reserved    capacity.Resources `json:"reserved"`
 	Starting    int64              `json:"starting"`
 	StartLimit  int64              `json:"startLimit"`
+	Images      []string           `json:"images,omitempty"` // names and digests of those it keeps
 	Backends    map[string]Backend `json:"backends"`
 	Version     string             `json:"version,omitempty"`
 	Heartbeat   time.Time          `json:"heartbeatAt"`

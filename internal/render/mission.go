@@ -270,6 +270,9 @@ func (o Options) agent(a api.RunAgent) string {
 	if started := started(a.Start); started != "" {
 		parts = append(parts, started)
 	}
+	if a.Image != "" {
+		parts = append(parts, "image "+a.Image)
+	}
 	if a.Failure != "" {
 		parts = append(parts, failure(a.FailureCode, a.Failure))
 	}
@@ -309,6 +312,9 @@ func runWhere(r api.Run) string {
 	}
 	if started := started(r.Start); started != "" {
 		parts = append(parts, started)
+	}
+	if r.Image != "" {
+		parts = append(parts, "image "+r.Image)
 	}
 	return strings.Join(parts, ", ")
 }

@@ -65,14 +65,16 @@ func (s *Session) BootID() string { return s.ready.BootID }
 // Close ends the session without a word.
 func (s *Session) Close() error { return s.conn.Close() }
 
-// Init gives the guest its run, its network if it has one, the time of the host
-// and entropy, and waits until it has taken them.
-func (s *Session) Init(ctx context.Context, runID string, network *vm.Network) error {
+// Init gives the guest its run, its network and its root directory if it has them,
+// the time of the host and entropy, and waits until it has taken them.
+func (s *Session) Init(ctx context.Context, spec vm.Spec) error {
 	defer s.closeWith(ctx)()
 	entropy := make([]byte, 64)
 	rand.Read(entropy) // documented to never fail
 	nonce := rand.Text()
-	err := s.conn.WriteJSON(KindInit, Init{RunID: runID, WallTime: time.Now(), Entropy: entropy, Nonce: nonce, Network: network})
+	err := s.conn.WriteJSON(KindInit, Init{
+		RunID: spec.RunID, WallTime: time.Now(), Entropy: entropy, Nonce: nonce, Network: spec.Network(), Root: spec.Root != nil && spec.Root.File != nil,
+	})
 	if err == nil {
 		err = s.receiveReady(nonce)
 	}
