@@ -91,7 +91,7 @@ func furnish(hosts string) error {
 		}
 	}
 	if err := root.Remove("etc/hosts"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("write /etc/hosts of the image: %w", err)
+		return &vm.Failure{Code: vm.ImageInvalid, Message: fmt.Sprintf("the image has an /etc/hosts that cannot be replaced: %v", err)}
 	}
 	return root.WriteFile("etc/hosts", []byte(hosts), 0o644)
 }

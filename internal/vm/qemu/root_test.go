@@ -204,4 +204,10 @@ func TestImagesThatCannotBeFurnished(t *testing.T) {
 	var f *vm.Failure
 	require.ErrorAs(t, err, &f)
 	require.Equal(t, vm.Failure{Code: vm.ImageInvalid, Message: "the image has a /proc that is no directory"}, *f)
+
+	spec.Root = rootOf(t, layer(t, file{name: "etc/hosts/file", content: "1"}))
+	_, err = b.Create(t.Context(), spec)
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, vm.ImageInvalid, f.Code)
+	require.Contains(t, f.Message, "the image has an /etc/hosts that cannot be replaced")
 }
