@@ -59,6 +59,8 @@ type Agent struct {
 	reports map[string]api.Backend
 	kick    chan struct{}
 	lease   *lease
+	life    context.Context // ends when the agent is stopped
+	end     context.CancelFunc
 	beats   int64 // sent; of Run alone
 
 	mu    sync.Mutex
@@ -79,6 +81,7 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 		Options: o, boot: uuid.NewString(), js: js, byName: map[string]vm.Backend{}, reports: map[string]api.Backend{},
 		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{},
 	}
+	a.life, a.end = context.WithCancel(context.Background())
 	if a.lease, err = newLease(o.Lease, a.fence); err != nil {
 		return nil, err
 	}
@@ -189,8 +192,13 @@ func (a *Agent) fence() {
 }
 
 // Await returns when the node may have machines: an engine has acknowledged a
-// heartbeat within the lease.
-func (a *Agent) Await(ctx context.Context) error { return a.lease.await(ctx) }
+// heartbeat within the lease. The error says why that is not waited for any more.
+func (a *Agent) Await(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(a.life, func() { cancel(errStopping) })()
+	return a.lease.await(ctx)
+}
 
 // beatPause is the shortest time between two heartbeats, so that many short
 // runs cost few of them.
@@ -293,6 +301,7 @@ var (
 // Stop ends every run, because the agent stops, and waits until their machines
 // are gone or ctx ends.
 func (a *Agent) Stop(ctx context.Context) {
+	a.end()
 	a.stopAll(errStopping)
 	for {
 		a.mu.Lock()
