@@ -43,6 +43,11 @@ demo: deps build ## Run missions for real on a stack of their own, then stop it
 dev: deps build ## Start the whole stack on this machine; Ctrl-C stops it
 	$(BIN)/tidewait dev
 
+.PHONY: negctl
+negctl: deps build ## Provoke what must fail, and then once more without each of the safeties
+	$(BIN)/tidewait negctl
+	$(BIN)/tidewait negctl --sabotage all
+
 .PHONY: test
 test: deps build ## Run all tests under the race detector, but for the simulations, which share nothing
 	go test -race -timeout $(TEST_TIMEOUT) -skip '^TestSimulation' $(TEST_FLAGS) $(TEST_PACKAGES)

@@ -5,7 +5,14 @@ import "time"
 // launchControls are about what no known node could ever run.
 var launchControls = []Control{
 	{
-		ID: "1", Provoked: "a mission that asks for a backend nobody has",
+		ID: "1-empty", Provoked: "a mission in a fleet without nodes",
+		Expected: "the launch is refused with no_nodes_registered, exit 3; the mission stays a draft without any row",
+		run: func(t *trial) {
+			t.refused(work("m", "256Mi", "true"), "no_nodes_registered")
+		},
+	},
+	{
+		ID: "1-backend", Provoked: "a mission that asks for a backend nobody has",
 		Expected: "the launch is refused with backend_unsupported, exit 3; the mission stays a draft without any row",
 		run: func(t *trial) {
 			t.node("n1")
@@ -13,7 +20,7 @@ var launchControls = []Control{
 		},
 	},
 	{
-		ID: "2", Provoked: "a mission bigger than every node",
+		ID: "2-size", Provoked: "a mission bigger than every node",
 		Expected: "the launch is refused with exceeds_every_node, exit 3; the mission stays a draft without any row",
 		run: func(t *trial) {
 			t.node("n1")

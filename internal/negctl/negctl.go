@@ -21,7 +21,7 @@ import (
 
 // Control is one negative control.
 type Control struct {
-	ID       string `json:"id"`       // such as "2-down"; the number is that of the list in docs/negative-controls.md
+	ID       string `json:"id"`       // such as 2-down; all of one number are about one thing
 	Provoked string `json:"provoked"` // what is done
 	Expected string `json:"expected"` // how it must fail
 
@@ -45,7 +45,7 @@ func Controls() []Control {
 }
 
 // Select returns the controls with the given ids. A number stands for all that
-// begin with it: 2 is 2, 2-down and 2-retired. None given are all.
+// begin with it: 2 is 2-size, 2-down and 2-retired. None given are all.
 func Select(ids []string) ([]Control, error) {
 	all := Controls()
 	if len(ids) == 0 {

@@ -67,8 +67,8 @@ func soloAndComposed(t *trial) {
 	}
 	equal(t, "refusal of the composed phase", refusals[0], refusals[1])
 	equal(t, "refusal of the solo phase",
-		"needs 1 CPU, 256 MiB of memory and 128 MiB of disk (+16 MiB of memory overhead) on backend process; 2 nodes of the right kind are full; "+
-			"the nearest, "+t.named("n2")+", is short by 188 MiB of memory; 1st in line, and "+t.named("n2")+" is held for it", refusals[0])
+		"needs 1 CPU, 256 MiB of memory and 128 MiB of disk (+16 MiB of memory overhead) on backend process; "+
+			"the nearest of 2 nodes, "+t.named("n2")+", is short by 188 MiB of memory; 1st in line, and "+t.named("n2")+" is held for it", refusals[0])
 	for _, composed := range []bool{false, true} {
 		name := map[bool]string{false: "solo-never", true: "composed-never"}[composed]
 		t.refused(twin(name, "2Gi", composed), "exceeds_every_node")

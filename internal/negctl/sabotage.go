@@ -16,7 +16,7 @@ type Sabotage struct {
 func Sabotages() []Sabotage {
 	return []Sabotage{
 		{
-			Name: "drop-coalesce", What: "the stamp of the first refusal is written anew at every look", Guards: []string{"3"},
+			Name: "drop-coalesce", What: "the stamp of the first refusal is written anew at every look", Guards: []string{"3-full"},
 			sql: `
 CREATE FUNCTION sabotage() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

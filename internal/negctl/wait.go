@@ -12,7 +12,7 @@ import (
 // waitControls are about what has no room now.
 var waitControls = []Control{
 	{
-		ID: "3", Provoked: "a phase that finds the fleet full, looked at ten times more",
+		ID: "3-full", Provoked: "a phase that finds the fleet full, looked at ten times more",
 		Expected: "the launch is accepted; the phase is pending with capacity_memory, stamped once, without a run",
 		run:      fleetFull,
 	},
@@ -27,7 +27,7 @@ var waitControls = []Control{
 		run:      busyIsNotFull,
 	},
 	{
-		ID: "3-microvm", Provoked: "the same as 3 with real virtual machines",
+		ID: "3-microvm", Provoked: "the same as 3-full with real virtual machines",
 		Expected: "capacity_memory while the first machine runs; the second boots when that is gone",
 		run:      fleetFullOfMachines,
 	},

@@ -1,0 +1,300 @@
+package vmtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tidewait/internal/vm"
+	"tidewait/internal/vm/vmtest/rogue"
+)
+
+// BuildRogue compiles a guest agent that misbehaves and returns its path: the
+// product's own agent, with package rogue in the place where it would serve the
+// host. The source tree is not changed.
+func BuildRogue(dir string) (string, error) {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the source tree: %w", err)
+	}
+	source := filepath.Join(strings.TrimSpace(string(root)), "internal/vm/guest/serve/serve.go")
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return "", err
+	}
+	const serve, imported = "func Serve(stream io.ReadWriteCloser, o Options) error {\n", "	\"tidewait/internal/vm/guest\"\n"
+	edited := strings.Replace(string(text), serve, serve+"	return rogue.Serve(stream, o.Init)\n}\n\nfunc honest(stream io.ReadWriteCloser, o Options) error {\n", 1)
+	edited = strings.Replace(edited, imported, imported+"	\"tidewait/internal/vm/vmtest/rogue\"\n", 1)
+	replaced := filepath.Join(dir, "serve.go")
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {source: replaced}})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	for path, content := range map[string]string{replaced: edited, overlay: string(list)} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			return "", err
+		}
+	}
+	return buildAgent(filepath.Join(dir, "tidewait-rogue"), "-overlay", overlay)
+}
+
+// How long a backend under test for hostile guests lets a machine boot, and lets
+// a step take.
+const (
+	HostileBoot = 15 * time.Second
+	HostileStep = 2 * time.Second
+)
+
+// misbehaviour is what a rogue guest does, and how that ends.
+type misbehaviour struct {
+	how  string // the name of the run
+	step string // that fails: create, inject, run or collect
+	code vm.FailureCode
+	says string
+}
+
+// turnOver is how the test's turn ends a command.
+const turnOver = "turn_exceeded"
+
+var misbehaviours = []misbehaviour{
+	{rogue.NeverReady, "create", vm.BootFailed, "it did not answer within"},
+	{rogue.NeverReads, "inject", vm.StepTimeout, "putting files into the machine took longer than 2s"},
+	{rogue.EarlyAnswer, "inject", vm.InjectFailed, `the machine received files with digest ""`},
+	{rogue.AnotherDigest, "inject", vm.InjectFailed, `the machine received files with digest "0000`},
+	{rogue.FloodsLog, "run", turnOver, "the turn is over"},
+	{rogue.FloodsLines, "run", turnOver, "the turn is over"},
+	{rogue.EndlessLine, "run", turnOver, "the turn is over"},
+	{rogue.FloodsBeats, "run", turnOver, "the turn is over"},
+	{rogue.Silent, "run", turnOver, "the turn is over"},
+	{rogue.HangsMidFrame, "run", turnOver, "the turn is over"},
+	{rogue.DiesMidFrame, "run", vm.MachineDied, "the machine was lost while running the command: its connection ended"},
+	{rogue.Dies, "run", vm.MachineDied, "the machine was lost while running the command: its connection ended"},
+	{rogue.GiantFrame, "run", vm.MachineDied, "a frame says it has 4294967295 bytes; 1 to 1048576 are allowed"},
+	{rogue.ZeroFrame, "run", vm.MachineDied, "a frame says it has 0 bytes; 1 to 1048576 are allowed"},
+	{rogue.Rubbish, "run", vm.MachineDied, "a frame says it has 1213486160 bytes"},
+	{rogue.OutOfOrder, "run", vm.MachineDied, "TAR_END came where EXIT was due"},
+	{rogue.UnknownFrame, "run", vm.MachineDied, "UNKNOWN came where EXIT was due"},
+	{rogue.NoStream, "run", vm.MachineDied, "LOG without a stream"},
+	{rogue.GiantExit, "run", vm.MachineDied, "a command cannot exit with code 1099511627776"},
+	{rogue.OddSignal, "run", vm.MachineDied, `"\x00" is no signal`},
+	{rogue.OddFailure, "run", vm.MachineDied, `FAIL has the code "capacity_memory", which is not the guest's to give`},
+	{rogue.ExitsTwice, "collect", vm.MachineDied, "EXIT came where TAR_END was due"},
+	{rogue.LiesAboutSize, "collect", vm.CollectFailed, "the machine sent 1 files, 1099511627776 bytes"},
+	{rogue.LiesAboutDigest, "collect", vm.CollectFailed, `digest "0000`},
+	{rogue.EndlessTar, "collect", vm.ResultsTooLarge, "the results are larger than 10 files and 1000 bytes"},
+	{rogue.EndlessPadding, "collect", vm.ResultsTooLarge, "the results are larger than 10 files and 1000 bytes"},
+	{rogue.DeletesOutside, "collect", vm.CollectFailed, "the machine lists as deleted what it must not"},
+	{rogue.DeletesTooMuch, "collect", vm.ResultsTooLarge, "the names of the deleted files take more than"},
+	{rogue.SlowLoris, "collect", vm.StepTimeout, "collecting results took longer than 2s"},
+	{rogue.HangsMidTar, "collect", vm.StepTimeout, "collecting results took longer than 2s"},
+	{rogue.DiesMidTar, "collect", vm.MachineDied, "the machine was lost while collecting results"},
+}
+
+// mostMemory is how much larger than before this program may get while rogue
+// guests are at work, in MiB.
+const mostMemory = 64
+
+// Rogues lets guests misbehave on a backend that was made with a rogue agent,
+// [HostileBoot] and [HostileStep]: each ends in a truthful failure in time, this
+// program does not grow, and nothing is left. A machine of honest, a backend with
+// the product's own agent, works on meanwhile.
+func Rogues(t *testing.T, newRogue, honest Backend, killGrace time.Duration) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o700), "machines must not need a way to their files")
+	b, err := newRogue(filepath.Join(dir, "rogue"))
+	require.NoError(t, err)
+	neighbour := startNeighbour(t, honest, filepath.Join(dir, "honest"))
+	before := resident(t)
+	for _, m := range misbehaviours {
+		t.Run(m.how, func(t *testing.T) {
+			t.Cleanup(func() { _ = b.Destroy(context.Background(), m.how) }) // when it did not end as it must
+			began := time.Now()
+			step, err := m.meet(t, b)
+			require.Error(t, err)
+			require.Equal(t, m.step, step, err.Error())
+			require.Contains(t, err.Error(), m.says)
+			require.Less(t, len(err.Error()), 4096)
+			if m.code != turnOver {
+				requireFailure(t, err, m.code, m.says)
+			}
+			require.NoError(t, b.Destroy(context.Background(), m.how))
+			require.Less(t, time.Since(began), HostileBoot+HostileStep+killGrace+10*time.Second)
+			requireNothingLeft(t, b, filepath.Join(dir, "rogue"))
+			require.Less(t, resident(t), before+mostMemory, "MiB of memory of this program")
+		})
+	}
+	neighbour.requireAlive(t)
+}
+
+// turn is how long a rogue may run its command.
+const turn = time.Second
+
+// meet takes a rogue through the steps until one fails.
+func (m misbehaviour) meet(t *testing.T, b vm.Backend) (step string, err error) {
+	t.Helper()
+	s := spec(m.how)
+	machine, err := b.Create(t.Context(), s)
+	if err != nil {
+		return "create", err
+	}
+	if _, err := machine.Inject(t.Context(), io.LimitReader(zeros{}, 4<<20)); err != nil {
+		return "inject", err
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), turn, errOver)
+	defer cancel()
+	if _, err := machine.Run(ctx, sh("true"), func(string, []byte) {}); err != nil {
+		return "run", err
+	}
+	_, err = machine.Collect(t.Context(), nil, vm.Limits{Files: 10, Bytes: 1000}, io.Discard)
+	return "collect", err
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// neighbour is a machine that counts while others misbehave.
+type neighbour struct {
+	count atomic.Int64
+	stop  context.CancelCauseFunc
+	ended chan error
+}
+
+func startNeighbour(t *testing.T, newBackend Backend, dir string) *neighbour {
+	t.Helper()
+	b, err := newBackend(dir)
+	require.NoError(t, err)
+	m, err := b.Create(t.Context(), spec("neighbour"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Destroy(context.Background(), "neighbour")) })
+	n := &neighbour{ended: make(chan error, 1)}
+	ctx, stop := context.WithCancelCause(t.Context())
+	n.stop = stop
+	go func() {
+		_, err := m.Run(ctx, sh(`trap 'echo end; exit 0' TERM; while :; do echo tick; sleep 0.1; done`), func(string, []byte) { n.count.Add(1) })
+		n.ended <- err
+	}()
+	return n
+}
+
+// requireAlive wants the neighbour to count on, and to end when it is told.
+func (n *neighbour) requireAlive(t *testing.T) {
+	t.Helper()
+	now := n.count.Load()
+	require.Eventually(t, func() bool { return n.count.Load() > now }, 10*time.Second, 10*time.Millisecond)
+	n.stop(errOver)
+	require.ErrorIs(t, <-n.ended, errOver)
+}
+
+// requireNothingLeft wants no machine, no directory, no cgroup and no process of
+// a backend whose machines are destroyed.
+func requireNothingLeft(t *testing.T, b vm.Backend, dir string) {
+	t.Helper()
+	ids, err := b.List(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, ids)
+	left, err := os.ReadDir(filepath.Join(dir, "runs"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// resident is how much memory this program has, in MiB.
+func resident(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/statm")
+	require.NoError(t, err)
+	var size, pages int
+	_, err = fmt.Sscan(string(text), &size, &pages)
+	require.NoError(t, err)
+	return pages * os.Getpagesize() >> 20
+}
+
+// Hostile runs commands on a backend that do harm: each ends, its machine is gone
+// in time, and a neighbour works on.
+func Hostile(t *testing.T, newBackend Backend, killGrace time.Duration, commands []HostileCommand) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o700), "machines must not need a way to their files")
+	b, err := newBackend(filepath.Join(dir, "hostile"))
+	require.NoError(t, err)
+	neighbour := startNeighbour(t, newBackend, filepath.Join(dir, "honest"))
+	before := resident(t)
+	for _, c := range commands {
+		t.Run(c.Name, func(t *testing.T) {
+			m, err := b.Create(t.Context(), spec("h"))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = b.Destroy(context.Background(), "h") }) // when it did not end as it must
+			ctx, cancel := context.WithTimeoutCause(t.Context(), HostileStep, errOver)
+			defer cancel()
+			began := time.Now()
+			exit, err := m.Run(ctx, sh(c.Script), func(string, []byte) {})
+			took := time.Since(began)
+			c.Ends(t, exit, err)
+			require.Less(t, took, HostileStep+killGrace+10*time.Second)
+			require.NoError(t, b.Destroy(context.Background(), "h"))
+			requireNothingLeft(t, b, filepath.Join(dir, "hostile"))
+			require.Less(t, resident(t), before+mostMemory, "MiB of memory of this program")
+			t.Logf("%s: ended after %s: %+v %v", c.Name, took.Round(time.Millisecond), exit, err)
+		})
+	}
+	neighbour.requireAlive(t)
+}
+
+// HostileCommand is a script that does harm, and how it ends.
+type HostileCommand struct {
+	Name, Script string
+	Ends         func(t *testing.T, exit vm.Exit, err error)
+}
+
+// TurnOver wants a command to be ended with its turn.
+func TurnOver(t *testing.T, _ vm.Exit, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, errOver)
+}
+
+// Died wants the machine to be gone, and to say so.
+func Died(t *testing.T, _ vm.Exit, err error) {
+	t.Helper()
+	requireFailure(t, err, vm.MachineDied, "lost while running the command")
+}
+
+// Survives wants a command to end by itself with a code, as the machine does not
+// let it do harm.
+func Survives(code int) func(*testing.T, vm.Exit, error) {
+	return func(t *testing.T, exit vm.Exit, err error) {
+		t.Helper()
+		require.NoError(t, err)
+		require.Equal(t, vm.Exit{Code: code}, exit)
+	}
+}
+
+// HostileCommands are those that every backend has to bear.
+func HostileCommands() []HostileCommand {
+	return []HostileCommand{
+		{"floods its output", `while :; do seq 1 100000; done`, TurnOver},
+		{"floods both streams with one line", `cat /dev/zero & cat /dev/zero >&2`, TurnOver},
+		{"fills its disk", `i=0; while head -c 1048576 /dev/zero >>big 2>/dev/null; do i=$((i+1)); [ $i -lt 200 ] || exit 9; done; exit 5`, Survives(5)},
+		{"forks without end", `f() { f | f & }; f; sleep 600`, TurnOver},
+		{"forks and ignores TERM", `trap '' TERM; f() { trap '' TERM; (sleep 600; f) & }; for i in 1 2 3 4 5 6 7 8 9; do f; done; while :; do sleep 1; done`, TurnOver},
+		{"kills everything it can", `kill -KILL -1; kill -KILL 1; exit 4`, func(t *testing.T, exit vm.Exit, err error) {
+			t.Helper()
+			require.NoError(t, err)
+			require.NotZero(t, exit, "it killed itself, or went on")
+		}},
+		{"eats all memory", `tail /dev/zero; exit 3`, func(t *testing.T, exit vm.Exit, err error) {
+			t.Helper()
+			require.NoError(t, err)
+			require.True(t, exit.OOM || exit.Code != 0, "%+v", exit)
+		}},
+	}
+}
