@@ -24,7 +24,7 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER sabotage BEFORE UPDATE ON mission_phases FOR EACH ROW
-    WHEN (NEW.capacity_blocked_since IS NOT NULL) EXECUTE FUNCTION sabotage()`,
+    WHEN (OLD.capacity_blocked_since IS NOT NULL AND NEW.capacity_blocked_since IS NOT NULL) EXECUTE FUNCTION sabotage()`,
 		},
 		{
 			Name: "drop-head-reservation", What: "nothing is held for the head of the line", Guards: []string{"3-held"},

@@ -149,6 +149,9 @@ func (s *stack) environment() []string {
 
 // ended waits until missions have ended, as long as ctx lasts.
 func (s *stack) ended(ctx context.Context, missions []string) {
+	if len(missions) == 0 {
+		return
+	}
 	poll(ctx, func() (bool, error) {
 		var open int
 		err := s.db.QueryRow(ctx, "SELECT count(*) FROM missions WHERE status = 'running' AND name = ANY($1)", missions).Scan(&open)

@@ -1,6 +1,7 @@
 package vmtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,11 +50,13 @@ func BuildRogue(dir string) (string, error) {
 	return buildAgent(filepath.Join(dir, "tidewait-rogue"), "-overlay", overlay)
 }
 
-// How long a backend under test for hostile guests lets a machine boot, and lets
-// a step take.
+// How long a backend under test for hostile guests lets a machine boot, lets a
+// step take, and lets a command run.
 const (
 	HostileBoot = 15 * time.Second
 	HostileStep = 2 * time.Second
+	// HostileTurn is that of a command which does harm until it is ended.
+	HostileTurn = 2 * time.Second
 )
 
 // misbehaviour is what a rogue guest does, and how that ends.
@@ -234,13 +237,14 @@ func Hostile(t *testing.T, newBackend Backend, killGrace time.Duration, commands
 			m, err := b.Create(t.Context(), spec("h"))
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = b.Destroy(context.Background(), "h") }) // when it did not end as it must
-			ctx, cancel := context.WithTimeoutCause(t.Context(), HostileStep, errOver)
+			turn := cmp.Or(c.Turn, 30*time.Second)
+			ctx, cancel := context.WithTimeoutCause(t.Context(), turn, errOver)
 			defer cancel()
 			began := time.Now()
 			exit, err := m.Run(ctx, sh(c.Script), func(string, []byte) {})
 			took := time.Since(began)
 			c.Ends(t, exit, err)
-			require.Less(t, took, HostileStep+killGrace+10*time.Second)
+			require.Less(t, took, turn+killGrace+10*time.Second)
 			require.NoError(t, b.Destroy(context.Background(), "h"))
 			requireNothingLeft(t, b, filepath.Join(dir, "hostile"))
 			require.Less(t, resident(t), before+mostMemory, "MiB of memory of this program")
@@ -253,6 +257,7 @@ func Hostile(t *testing.T, newBackend Backend, killGrace time.Duration, commands
 // HostileCommand is a script that does harm, and how it ends.
 type HostileCommand struct {
 	Name, Script string
+	Turn         time.Duration // it is ended then; 0: when it has done what it does, at the latest after half a minute
 	Ends         func(t *testing.T, exit vm.Exit, err error)
 }
 
@@ -281,17 +286,17 @@ func Survives(code int) func(*testing.T, vm.Exit, error) {
 // HostileCommands are those that every backend has to bear.
 func HostileCommands() []HostileCommand {
 	return []HostileCommand{
-		{"floods its output", `while :; do seq 1 100000; done`, TurnOver},
-		{"floods both streams with one line", `cat /dev/zero & cat /dev/zero >&2`, TurnOver},
-		{"fills its disk", `i=0; while head -c 1048576 /dev/zero >>big 2>/dev/null; do i=$((i+1)); [ $i -lt 200 ] || exit 9; done; exit 5`, Survives(5)},
-		{"forks without end", `f() { f | f & }; f; sleep 600`, TurnOver},
-		{"forks and ignores TERM", `trap '' TERM; f() { trap '' TERM; (sleep 600; f) & }; for i in 1 2 3 4 5 6 7 8 9; do f; done; while :; do sleep 1; done`, TurnOver},
-		{"kills everything it can", `kill -KILL -1; kill -KILL 1; exit 4`, func(t *testing.T, exit vm.Exit, err error) {
+		{"floods its output", `while :; do seq 1 100000; done`, HostileTurn, TurnOver},
+		{"floods both streams with one line", `cat /dev/zero & cat /dev/zero >&2`, HostileTurn, TurnOver},
+		{"fills its disk", `cat /dev/zero >big 2>/dev/null || exit 5`, 0, Survives(5)},
+		{"forks without end", `f() { f | f & }; f; sleep 600`, HostileTurn, TurnOver},
+		{"forks and ignores TERM", `trap '' TERM; f() { trap '' TERM; (sleep 600; f) & }; for i in 1 2 3 4 5 6 7 8 9; do f; done; while :; do sleep 1; done`, HostileTurn, TurnOver},
+		{"kills everything it can", `kill -KILL -1; kill -KILL 1; exit 4`, 0, func(t *testing.T, exit vm.Exit, err error) {
 			t.Helper()
 			require.NoError(t, err)
 			require.NotZero(t, exit, "it killed itself, or went on")
 		}},
-		{"eats all memory", `tail /dev/zero; exit 3`, func(t *testing.T, exit vm.Exit, err error) {
+		{"eats all memory", `tail /dev/zero; exit 3`, 0, func(t *testing.T, exit vm.Exit, err error) {
 			t.Helper()
 			require.NoError(t, err)
 			require.True(t, exit.OOM || exit.Code != 0, "%+v", exit)
