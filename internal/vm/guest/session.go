@@ -340,7 +340,7 @@ func (s *Session) expect(want, kind Kind, payload []byte, v any) error {
 		if err := Decode(kind, payload, &f); err != nil {
 			return err
 		}
-		return failureOf(f)
+		return failureOf(want, f)
 	default:
 		return fmt.Errorf("%w: %s came where %s was due", ErrProtocol, kind, want)
 	}

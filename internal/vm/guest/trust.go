@@ -23,9 +23,14 @@ const (
 	maxDeletedBytes = 3 << 19
 )
 
-// guestCodes are the failures that a guest may report. Others, such as the end of a
-// turn, are the host's to find.
-var guestCodes = []vm.FailureCode{vm.BootFailed, vm.CommandNotFound, vm.InjectFailed, vm.CollectFailed, vm.ResultsTooLarge}
+// guestCodes are the failures that a guest may report in place of each answer.
+// Others, such as the end of a turn, are the host's to find.
+var guestCodes = map[Kind][]vm.FailureCode{
+	KindReady:  {vm.BootFailed},
+	KindPutOK:  {vm.InjectFailed},
+	KindExit:   {vm.CommandNotFound},
+	KindTarEnd: {vm.CollectFailed, vm.ResultsTooLarge},
+}
 
 var signalName = regexp.MustCompile(`^SIG[A-Z0-9]{1,12}$`)
 
@@ -64,10 +69,10 @@ func jsonSize(names []string) int {
 	return len(text)
 }
 
-// failureOf is the failure that a guest reports, in words that can be kept and
-// shown.
-func failureOf(f Fail) error {
-	if !slices.Contains(guestCodes, f.Code) {
+// failureOf is the failure that a guest reports in place of an answer, in words that
+// can be kept and shown.
+func failureOf(due Kind, f Fail) error {
+	if !slices.Contains(guestCodes[due], f.Code) {
 		return fmt.Errorf("%w: FAIL has the code %.40q, which is not the guest's to give", ErrProtocol, string(f.Code))
 	}
 	return &vm.Failure{Code: f.Code, Message: sentence(f.Message)}

@@ -47,7 +47,7 @@ func TestExitsThatCannotBe(t *testing.T) {
 
 // TestFailuresThatAreNotTheGuests lets a guest claim what only others can know.
 func TestFailuresThatAreNotTheGuests(t *testing.T) {
-	for _, code := range []string{"", "turn_exceeded", "cancelled", "capacity_memory", "step_timeout", "machine_died", "out_of_memory", "succeeded"} {
+	for _, code := range []string{"", "turn_exceeded", "cancelled", "capacity_memory", "step_timeout", "machine_died", "out_of_memory", "succeeded", "boot_failed", "collect_failed"} {
 		_, err := execSaying(t, KindFail, `{"code":"`+code+`","message":"believe me"}`)
 		requireCode(t, err, vm.MachineDied, `FAIL has the code "`+code+`", which is not the guest's to give`)
 	}

@@ -53,7 +53,7 @@ func BuildRogue(dir string) (string, error) {
 // How long a backend under test for hostile guests lets a machine boot, lets a
 // step take, and lets a command run.
 const (
-	HostileBoot = 15 * time.Second
+	HostileBoot = 10 * time.Second
 	HostileStep = 2 * time.Second
 	// HostileTurn is that of a command which does harm until it is ended.
 	HostileTurn = 2 * time.Second
@@ -132,13 +132,16 @@ func Rogues(t *testing.T, newRogue, honest Backend, killGrace time.Duration) {
 				requireFailure(t, err, m.code, m.says)
 			}
 			require.NoError(t, b.Destroy(context.Background(), m.how))
-			require.Less(t, time.Since(began), HostileBoot+HostileStep+killGrace+10*time.Second)
+			require.Less(t, time.Since(began), bootTries*HostileBoot+HostileStep+killGrace+10*time.Second)
 			requireNothingLeft(t, b, filepath.Join(dir, "rogue"))
 			require.Less(t, resident(t), before+mostMemory, "MiB of memory of this program")
 		})
 	}
 	neighbour.requireAlive(t)
 }
+
+// bootTries is how often a backend tries to start a machine at the most.
+const bootTries = 4
 
 // turn is how long a rogue may run its command.
 const turn = time.Second
