@@ -140,8 +140,9 @@ func (n *negctlRun) controlsOn(ctx context.Context, s *negctl.Sabotage) (negctlR
 
 // showBegun shows at a terminal which control is run; its result takes that line.
 func (n *negctlRun) showBegun(c negctl.Control) {
-	if n.terminal() > 0 && !n.structured() {
-		fmt.Fprintf(n.out, "\r\x1b[K%-10s %s …", c.ID, c.Provoked)
+	if width := n.terminal(); width > 0 && !n.structured() {
+		line := []rune(fmt.Sprintf("%-10s %s …", c.ID, c.Provoked))
+		fmt.Fprint(n.out, "\r\x1b[K"+string(line[:min(len(line), width-1)]))
 	}
 }
 

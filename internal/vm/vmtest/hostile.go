@@ -124,6 +124,7 @@ func Rogues(t *testing.T, newRogue, honest Backend, killGrace time.Duration) {
 			t.Cleanup(func() { _ = b.Destroy(context.Background(), m.how) }) // when it did not end as it must
 			began := time.Now()
 			step, err := m.meet(t, b)
+			t.Logf("%s failed after %s: %v", step, time.Since(began).Round(time.Millisecond), err)
 			require.Error(t, err)
 			require.Equal(t, m.step, step, err.Error())
 			require.Contains(t, err.Error(), m.says)
@@ -150,10 +151,12 @@ const turn = time.Second
 func (m misbehaviour) meet(t *testing.T, b vm.Backend) (step string, err error) {
 	t.Helper()
 	s := spec(m.how)
+	began := time.Now()
 	machine, err := b.Create(t.Context(), s)
 	if err != nil {
 		return "create", err
 	}
+	t.Logf("created after %s", time.Since(began).Round(time.Millisecond))
 	if _, err := machine.Inject(t.Context(), io.LimitReader(zeros{}, 4<<20)); err != nil {
 		return "inject", err
 	}
