@@ -104,7 +104,7 @@ var observed = map[string][]string{
 	"5-before": {
 		"mission succeeded",
 		"its wait placed",
-		"bound after the slot was freed at most 1.5s",
+		"bound after the slot was freed at most 3s",
 		"reserved in the end 0",
 	},
 	"5-late": {

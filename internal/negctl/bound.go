@@ -148,13 +148,13 @@ func freedBefore(t *trial) {
 	t.running("holder")
 	t.accepted(work("m", "256Mi", "true", "maxWait: 10s"))
 	w := t.waiting("m")
-	t.pause(w.Bound.Add(-1500 * time.Millisecond))
+	t.pause(w.Bound.Add(-3 * time.Second))
 	t.cancel("holder")
 	m := t.over("m")
 	equal(t, "mission", "succeeded", m.Status)
 	equal(t, "its wait", "placed", m.PhaseList[0].Waits[0].EndedBy)
 	freed := t.show("holder").PhaseList[0].Runs[0].FreedAt
-	t.within("bound after the slot was freed", 1500*time.Millisecond, w.Bound.Sub(*freed))
+	t.within("bound after the slot was freed", 3*time.Second, w.Bound.Sub(*freed))
 	t.notLeaked()
 }
 

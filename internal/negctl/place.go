@@ -120,6 +120,8 @@ func targetBeforeDispatch(t *trial) {
 	m := t.over("before")
 	equal(t, "mission, after the fault", "succeeded", m.Status)
 
+	// A frozen agent is to count as alive until its phase is placed.
+	t.restartEngine("TIDEWAIT_FLEET_SUSPECT_AFTER=20s", "TIDEWAIT_FLEET_LEASE=30s", "TIDEWAIT_FLEET_LOST_AFTER=60s")
 	heard := strings.Count(log(), "run takes a step")
 	t.must(node.Signal(syscall.SIGSTOP), "freeze the agent")
 	t.later(func() { _ = node.Signal(syscall.SIGCONT) })

@@ -14,9 +14,9 @@ import (
 func TestRogueGuests(t *testing.T) {
 	agent, err := vmtest.BuildRogue(t.TempDir())
 	require.NoError(t, err)
-	vmtest.Rogues(t, func(runDir string) (vm.Backend, error) {
+	vmtest.Rogues(t, func(runDir string, boot time.Duration) (vm.Backend, error) {
 		return process.New(process.Options{
-			Agent: agent, RunDir: runDir, KillGrace: killGrace, BootTimeout: 2 * time.Second, StepTimeout: vmtest.HostileStep,
+			Agent: agent, RunDir: runDir, KillGrace: killGrace, BootTimeout: boot, StepTimeout: vmtest.HostileStep,
 		})
 	}, newBackend, killGrace)
 }

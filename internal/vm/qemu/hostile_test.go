@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,9 +21,9 @@ func TestRogueGuests(t *testing.T) {
 	require.NoError(t, err)
 	img, err := image.Build(context.Background(), image.Options{Dir: filepath.Join(dir, "image"), Agent: agent})
 	require.NoError(t, err)
-	vmtest.Rogues(t, func(runDir string) (vm.Backend, error) {
+	vmtest.Rogues(t, func(runDir string, boot time.Duration) (vm.Backend, error) {
 		return qemu.New(qemu.Options{
-			Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, BootTimeout: vmtest.HostileBoot, StepTimeout: vmtest.HostileStep,
+			Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, BootTimeout: boot, StepTimeout: vmtest.HostileStep,
 		})
 	}, newBackend, killGrace)
 }

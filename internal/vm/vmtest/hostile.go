@@ -50,13 +50,17 @@ func BuildRogue(dir string) (string, error) {
 	return buildAgent(filepath.Join(dir, "tidewait-rogue"), "-overlay", overlay)
 }
 
-// How long a backend under test for hostile guests lets a machine boot, lets a
-// step take, and lets a command run.
 const (
-	HostileBoot = 10 * time.Second
+	// HostileStep is how long a backend under test for hostile guests lets a step
+	// take.
 	HostileStep = 2 * time.Second
-	// HostileTurn is that of a command which does harm until it is ended.
+	// HostileTurn is how long a command may do harm until it is ended.
 	HostileTurn = 2 * time.Second
+	// patient is how long a machine may boot whose guest answers, and impatient how
+	// long each try takes of one that never does.
+	patient, impatient = time.Minute, 3 * time.Second
+	// bootTries is how often a backend tries to start a machine at the most.
+	bootTries = 4
 )
 
 // misbehaviour is what a rogue guest does, and how that ends.
@@ -108,65 +112,89 @@ var misbehaviours = []misbehaviour{
 // guests are at work, in MiB.
 const mostMemory = 64
 
-// Rogues lets guests misbehave on a backend that was made with a rogue agent,
-// [HostileBoot] and [HostileStep]: each ends in a truthful failure in time, this
+// RogueBackend makes a backend with a rogue agent, [HostileStep] and the given time
+// for each try to boot.
+type RogueBackend func(runDir string, boot time.Duration) (vm.Backend, error)
+
+// Rogues lets guests misbehave on a backend with a rogue agent: each ends in a truthful failure in time, this
 // program does not grow, and nothing is left. A machine of honest, a backend with
 // the product's own agent, works on meanwhile.
-func Rogues(t *testing.T, newRogue, honest Backend, killGrace time.Duration) {
+func Rogues(t *testing.T, newRogue RogueBackend, honest Backend, killGrace time.Duration) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700), "machines must not need a way to their files")
-	b, err := newRogue(filepath.Join(dir, "rogue"))
+	b, err := newRogue(filepath.Join(dir, "rogue"), patient)
+	require.NoError(t, err)
+	hasty, err := newRogue(filepath.Join(dir, "hasty"), impatient)
 	require.NoError(t, err)
 	neighbour := startNeighbour(t, honest, filepath.Join(dir, "honest"))
 	before := resident(t)
 	for _, m := range misbehaviours {
 		t.Run(m.how, func(t *testing.T) {
-			t.Cleanup(func() { _ = b.Destroy(context.Background(), m.how) }) // when it did not end as it must
-			began := time.Now()
-			step, err := m.meet(t, b)
-			t.Logf("%s failed after %s: %v", step, time.Since(began).Round(time.Millisecond), err)
-			require.Error(t, err)
-			require.Equal(t, m.step, step, err.Error())
-			require.Contains(t, err.Error(), m.says)
-			require.Less(t, len(err.Error()), 4096)
-			if m.code != turnOver {
-				requireFailure(t, err, m.code, m.says)
+			if m.step == "create" {
+				m.requireEnd(t, hasty, bootTries*impatient)
+			} else {
+				m.requireEnd(t, b, HostileStep+killGrace)
 			}
-			require.NoError(t, b.Destroy(context.Background(), m.how))
-			require.Less(t, time.Since(began), bootTries*HostileBoot+HostileStep+killGrace+10*time.Second)
 			requireNothingLeft(t, b, filepath.Join(dir, "rogue"))
+			requireNothingLeft(t, hasty, filepath.Join(dir, "hasty"))
 			require.Less(t, resident(t), before+mostMemory, "MiB of memory of this program")
 		})
 	}
 	neighbour.requireAlive(t)
 }
 
-// bootTries is how often a backend tries to start a machine at the most.
-const bootTries = 4
-
 // turn is how long a rogue may run its command.
 const turn = time.Second
 
-// meet takes a rogue through the steps until one fails.
-func (m misbehaviour) meet(t *testing.T, b vm.Backend) (step string, err error) {
+// requireEnd wants a rogue to fail in its step, not more than a moment after the
+// time that this may take.
+func (m misbehaviour) requireEnd(t *testing.T, b vm.Backend, most time.Duration) {
 	t.Helper()
-	s := spec(m.how)
-	began := time.Now()
-	machine, err := b.Create(t.Context(), s)
-	if err != nil {
-		return "create", err
+	t.Cleanup(func() { _ = b.Destroy(context.Background(), m.how) }) // when it did not end as it must
+	step, took, err := m.meet(t, b)
+	t.Logf("%s failed after %s: %v", step, took.Round(time.Millisecond), err)
+	require.Error(t, err)
+	require.Equal(t, m.step, step, err.Error())
+	require.Contains(t, err.Error(), m.says)
+	require.Less(t, len(err.Error()), 4096)
+	if m.code != turnOver {
+		requireFailure(t, err, m.code, m.says)
 	}
-	t.Logf("created after %s", time.Since(began).Round(time.Millisecond))
-	if _, err := machine.Inject(t.Context(), io.LimitReader(zeros{}, 4<<20)); err != nil {
-		return "inject", err
-	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), turn, errOver)
+	const moment = 15 * time.Second
+	require.Less(t, took, most+moment)
+	require.NoError(t, b.Destroy(context.Background(), m.how))
+}
+
+// meet takes a rogue through the steps until one fails, and returns how long that
+// one took.
+func (m misbehaviour) meet(t *testing.T, b vm.Backend) (step string, took time.Duration, err error) {
+	t.Helper()
+	var machine vm.VM
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, err := machine.Run(ctx, sh("true"), func(string, []byte) {}); err != nil {
-		return "run", err
+	for _, s := range []struct {
+		name string
+		take func() error
+	}{
+		{"create", func() error { machine, err = b.Create(ctx, spec(m.how)); return err }},
+		{"inject", func() error { _, err := machine.Inject(ctx, io.LimitReader(zeros{}, 4<<20)); return err }},
+		{"run", func() error {
+			ctx, cancel := context.WithTimeoutCause(ctx, turn, errOver)
+			defer cancel()
+			_, err := machine.Run(ctx, sh("true"), func(string, []byte) {})
+			return err
+		}},
+		{"collect", func() error {
+			_, err := machine.Collect(ctx, nil, vm.Limits{Files: 10, Bytes: 1000}, io.Discard)
+			return err
+		}},
+	} {
+		began := time.Now()
+		if err := s.take(); err != nil {
+			return s.name, time.Since(began), err
+		}
 	}
-	_, err = machine.Collect(t.Context(), nil, vm.Limits{Files: 10, Bytes: 1000}, io.Discard)
-	return "collect", err
+	return "", 0, nil
 }
 
 type zeros struct{}
