@@ -98,6 +98,9 @@ func (n *negctlRun) plain(ctx context.Context) error {
 		}
 	}
 	failedOnes := negctl.Failed(report.Controls)
+	if n.variant {
+		return nil // whoever started it judges
+	}
 	if len(failedOnes) > 0 {
 		return failed("%s did not fail in the way it must: %s", counted(len(failedOnes), "control"), strings.Join(failedOnes, ", "))
 	}

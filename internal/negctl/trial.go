@@ -261,7 +261,12 @@ func (t *trial) running(name string) {
 }
 
 func (t *trial) waiting(name string) api.Wait {
-	m := t.becomes(name, "waits", func(m api.MissionDetail) bool { return m.PhaseList[0].Wait != nil })
+	m := t.becomes(name, "waits", func(m api.MissionDetail) bool {
+		if runs := m.PhaseList[0].Runs; len(runs) > 0 {
+			t.fail("mission %s, which must wait, has run %s on %s", name, runs[0].ID, runs[0].Node)
+		}
+		return m.PhaseList[0].Wait != nil
+	})
 	return *m.PhaseList[0].Wait
 }
 

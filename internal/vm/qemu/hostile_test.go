@@ -14,7 +14,8 @@ import (
 	"tidewait/internal/vm/vmtest"
 )
 
-// TestRogueGuests lets virtual machines misbehave whose agent is the rogue one.
+// TestRogueGuests lets virtual machines misbehave whose agent is the rogue one. They
+// are restored from a snapshot, but for the one that never answers.
 func TestRogueGuests(t *testing.T) {
 	dir := t.TempDir()
 	agent, err := vmtest.BuildRogue(dir)
@@ -22,9 +23,20 @@ func TestRogueGuests(t *testing.T) {
 	img, err := image.Build(context.Background(), image.Options{Dir: filepath.Join(dir, "image"), Agent: agent})
 	require.NoError(t, err)
 	vmtest.Rogues(t, func(runDir string, boot time.Duration) (vm.Backend, error) {
-		return qemu.New(qemu.Options{
-			Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, BootTimeout: boot, StepTimeout: vmtest.HostileStep,
+		o := qemu.Options{Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, BootTimeout: boot, StepTimeout: vmtest.HostileStep}
+		if boot < time.Minute {
+			return qemu.New(o)
+		}
+		o.Snapshots = 1
+		b, err := qemu.New(o)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() {
+			require.NoError(t, b.Close())
+			require.Greater(t, b.Starts().Snapshot, int64(20))
 		})
+		return b, b.Snapshot(t.Context(), vm.Spec{CPUMilli: 1000, MemoryMiB: 192})
 	}, newBackend, killGrace)
 }
 

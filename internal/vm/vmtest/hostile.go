@@ -21,8 +21,8 @@ import (
 )
 
 // BuildRogue compiles a guest agent that misbehaves and returns its path: the
-// product's own agent, with package rogue in the place where it would serve the
-// host. The source tree is not changed.
+// product's own, that leaves the rest to package rogue when INIT names a run which
+// that knows. The source tree is not changed.
 func BuildRogue(dir string) (string, error) {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
@@ -33,9 +33,18 @@ func BuildRogue(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const serve, imported = "func Serve(stream io.ReadWriteCloser, o Options) error {\n", "	\"tidewait/internal/vm/guest\"\n"
-	edited := strings.Replace(string(text), serve, serve+"	return rogue.Serve(stream, o.Init)\n}\n\nfunc honest(stream io.ReadWriteCloser, o Options) error {\n", 1)
-	edited = strings.Replace(edited, imported, imported+"	\"tidewait/internal/vm/vmtest/rogue\"\n", 1)
+	edited := string(text)
+	for _, edit := range [][2]string{
+		{"	\"tidewait/internal/vm/guest\"\n", "	\"tidewait/internal/vm/vmtest/rogue\"\n"},
+		{"func Serve(stream io.ReadWriteCloser, o Options) error {\n", "	port = stream\n"},
+		{"		return errors.Join(err, s.fail(vm.BootFailed, \"%v\", err))\n	}\n", "	if rogue.Knows(in.RunID) {\n		return rogue.Serve(s.conn, port, in)\n	}\n"},
+	} {
+		if strings.Count(edited, edit[0]) != 1 {
+			return "", fmt.Errorf("%s does not have %q once", source, edit[0])
+		}
+		edited = strings.Replace(edited, edit[0], edit[0]+edit[1], 1)
+	}
+	edited += "\nvar port io.ReadWriteCloser // of the only conversation\n"
 	replaced := filepath.Join(dir, "serve.go")
 	list, err := json.Marshal(map[string]map[string]string{"Replace": {source: replaced}})
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package rogue is a guest agent that misbehaves. Tests build it into an agent in
-// the place of package serve; no agent of the product has it. How it misbehaves is
-// the name of its run.
+// Package rogue is the guest's end of the protocol as a guest would speak it that
+// misbehaves from INIT on. Tests build it into an agent; no agent of the product has
+// it. How it misbehaves is the name of its run.
 package rogue
 
 import (
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,57 +58,46 @@ const (
 	DiesMidTar      = "dies-mid-tar"
 )
 
-// Serve speaks the protocol on stream until INIT, which begin makes true, and then
-// misbehaves until the host has had enough.
-func Serve(stream io.ReadWriteCloser, begin func(guest.Init) error) error {
-	r := &rogue{conn: guest.NewConn(stream), stream: stream}
-	if err := r.conn.WriteJSON(guest.KindHello, guest.Hello{Proto: guest.Proto, Kernel: "rogue"}); err != nil {
-		return err
+var all = []string{
+	NeverReady, NeverReads, EarlyAnswer, AnotherDigest,
+	FloodsLog, FloodsLines, EndlessLine, FloodsBeats, Silent, HangsMidFrame, DiesMidFrame, Dies, GiantFrame, ZeroFrame, Rubbish,
+	OutOfOrder, UnknownFrame, NoStream, GiantExit, OddSignal, OddFailure, ExitsTwice,
+	LiesAboutSize, LiesAboutDigest, EndlessTar, EndlessPadding, DeletesOutside, DeletesTooMuch, SlowLoris, HangsMidTar, DiesMidTar,
+}
+
+// Knows reports whether a run is one that misbehaves.
+func Knows(run string) bool { return slices.Contains(all, run) }
+
+// Serve answers INIT, and what follows it, as the run misbehaves, until the host has
+// had enough. stream is that under conn.
+func Serve(conn *guest.Conn, stream io.ReadWriteCloser, in guest.Init) error {
+	r := &rogue{conn: conn, stream: stream, how: in.RunID}
+	if r.how == NeverReady {
+		return r.hang()
 	}
-	for {
-		kind, payload, err := r.conn.Read()
-		if err != nil {
+	err := conn.WriteJSON(guest.KindReady, guest.Ready{Nonce: in.Nonce, BootID: "rogue"})
+	for err == nil {
+		var kind guest.Kind
+		var payload []byte
+		if kind, payload, err = conn.Read(); err != nil {
 			return err
 		}
 		switch kind {
-		case guest.KindInit:
-			err = r.init(payload, begin)
 		case guest.KindPut:
 			err = r.put(payload)
 		case guest.KindExec:
 			err = r.exec()
 		case guest.KindGet:
 			err = r.get()
-		case guest.KindBye:
-			return nil
-		}
-		if err != nil {
-			return err
 		}
 	}
+	return err
 }
 
 type rogue struct {
 	conn   *guest.Conn
 	stream io.ReadWriteCloser
 	how    string
-}
-
-func (r *rogue) init(payload []byte, begin func(guest.Init) error) error {
-	var in guest.Init
-	if err := guest.Decode(guest.KindInit, payload, &in); err != nil {
-		return err
-	}
-	if begin != nil {
-		if err := begin(in); err != nil {
-			return err
-		}
-	}
-	r.how = in.RunID
-	if r.how == NeverReady {
-		return r.hang()
-	}
-	return r.conn.WriteJSON(guest.KindReady, guest.Ready{Nonce: in.Nonce, BootID: "rogue"})
 }
 
 // hang takes what the host says, and answers nothing.
