@@ -302,6 +302,9 @@ func (n *negctlRun) variantOf(ctx context.Context, s negctl.Sabotage) (report ne
 	if len(n.only) > 0 {
 		args = append(args, "--only", strings.Join(n.only, ","))
 	}
+	if n.keep {
+		args = append(args, "--keep")
+	}
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, "tidewait"), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it stops its stack
 	cmd.WaitDelay = time.Minute
