@@ -309,7 +309,10 @@ func (n *negctlRun) variantOf(ctx context.Context, s negctl.Sabotage) (report ne
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it stops its stack
 	cmd.WaitDelay = time.Minute
 	cmd.Env = append(os.Environ(), "PATH="+binDir()+string(os.PathListSeparator)+os.Getenv("PATH"))
-	cmd.Stderr = n.errs
+	cmd.Stderr = n.out // what it says of each control
+	if n.structured() {
+		cmd.Stderr = n.errs
+	}
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
 		return report, interrupted("interrupted; the stack is stopped")

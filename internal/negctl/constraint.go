@@ -32,7 +32,7 @@ func neverTheOther(t *trial) {
 	}
 	for _, c := range []struct{ what, sql, constraint string }{
 		{"a wait for capacity with a capability's code", "UPDATE capacity_waits SET code = 'exceeds_every_node'", "capacity_waits_code"},
-		{"the same in the history", "INSERT INTO wait_history (mission_id, kind, code, reason, since, ended_at, ended_by) SELECT id, 'capacity', 'backend_unsupported', '', now(), now(), 'expired' FROM missions LIMIT 1", "wait_history_code"},
+		{"that in the history", "INSERT INTO wait_history (mission_id, kind, code, reason, since, ended_at, ended_by) SELECT id, 'capacity', 'backend_unsupported', '', now(), now(), 'expired' FROM missions LIMIT 1", "wait_history_code"},
 		{"a phase that failed for capacity", "UPDATE mission_phases SET failure_code = 'capacity_memory' WHERE status = 'succeeded'", "mission_phases_failure_code"},
 		{"a draft that was refused for capacity", "UPDATE missions SET failure_code = 'capacity_memory'", "missions_failure_code"},
 		{"a launch that failed for capacity", "UPDATE mission_launches SET failure_code = 'held_for_head'", "mission_launches_failure_code"},
@@ -41,7 +41,7 @@ func neverTheOther(t *trial) {
 		{"CPUs booked beyond their total", "UPDATE nodes SET cpu_reserved = cpu_total + 1", "nodes_check"},
 	} {
 		_, err := d.db.Exec(t.ctx, c.sql)
-		equal(t, c.what+" is refused by", c.constraint, t.constraint(err))
+		equal(t, "constraint against "+c.what, c.constraint, t.constraint(err))
 	}
 }
 

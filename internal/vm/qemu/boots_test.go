@@ -44,7 +44,7 @@ func TestBoots(t *testing.T) {
 			continue
 		}
 		boots, whole = append(boots, booted), append(whole, time.Since(began))
-		if (i+1)%50 == 0 {
+		if (i+1)%20 == 0 {
 			t.Logf("%d of %d, %d failures so far", i+1, count, len(failures))
 		}
 	}
