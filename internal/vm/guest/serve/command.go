@@ -296,9 +296,18 @@ func (p *process) signal(sig syscall.Signal) {
 
 func exitOf(status syscall.WaitStatus) vm.Exit {
 	if status.Signaled() {
-		return vm.Exit{Signal: unix.SignalName(status.Signal())}
+		return vm.Exit{Signal: signalName(status.Signal())}
 	}
 	return vm.Exit{Code: status.ExitStatus()}
+}
+
+// signalName is the name of a signal, or its number where it has none: an exit
+// without a signal would be a success.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("SIG%d", int(s))
 }
 
 // beat tells the host every second that the guest lives.

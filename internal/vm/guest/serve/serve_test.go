@@ -354,3 +354,12 @@ func requireFailure(t *testing.T, err error, code vm.FailureCode, part string) {
 	require.Equal(t, code, f.Code, f.Message)
 	require.Contains(t, f.Message, part)
 }
+
+// TestSignalWithoutName ends a command by a signal that has no name: that is no
+// success.
+func TestSignalWithoutName(t *testing.T) {
+	s := serveIn(t, serve.Options{Workspace: t.TempDir()})
+	exit, err := s.Exec(t.Context(), guest.Exec{Argv: []string{"sh", "-c", "kill -40 $$"}}, time.Second, nil)
+	require.NoError(t, err)
+	require.Equal(t, vm.Exit{Signal: "SIG40"}, exit)
+}
