@@ -8,6 +8,7 @@ import (
 
 	"tidewait/internal/agent"
 	"tidewait/internal/api"
+	"tidewait/internal/gateway"
 	"tidewait/internal/ledger"
 	"tidewait/internal/store"
 	"tidewait/internal/workspace"
@@ -20,11 +21,14 @@ import (
 func asTemporal(err error) error {
 	var refused *workspace.Refused
 	var superseded *workspace.Superseded
+	var full *gateway.Full
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
 		return final(refused.Message, workflows.ErrTypeWorkspaceRefused, refused.Code)
+	case errors.As(err, &full):
+		return benign(full.Error(), workflows.ErrTypeBucketFull, 0)
 	case errors.As(err, &superseded):
 		return final(superseded.Error(), workflows.ErrTypeWorkspaceRefused, "superseded")
 	case errors.Is(err, store.ErrRunning):

@@ -407,6 +407,7 @@ type BundleReply struct {
 // Object store buckets and the log stream.
 const (
 	BucketWorkspaces = "tidewait-workspaces" // bundles from the CLI and inputs of phases, by digest
+	BucketBundles    = "tidewait-bundles"    // git bundles of launches, beside the gateway that holds them
 	LogStream        = "TIDEWAIT_LOGS"
 )
 
