@@ -25,6 +25,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/natsrpc"
+	"tidewait/internal/runlog"
 	"tidewait/internal/vm"
 )
 
@@ -43,6 +44,7 @@ type Options struct {
 	Limits       vm.Limits
 	Backends     []vm.Backend
 	NATS         *nats.Conn
+	Logs         *runlog.Publisher // nil: over NATS, within the default limits
 	Log          *slog.Logger
 }
 
@@ -79,6 +81,11 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 	}
 	if a.inputs, err = js.ObjectStore(ctx, api.BucketWorkspaces); err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
+	}
+	if a.Logs == nil {
+		if a.Logs, err = runlog.New(o.NATS, runlog.DefaultLimits, o.Log); err != nil {
+			return nil, err
+		}
 	}
 	for _, b := range o.Backends {
 		a.byName[b.Name()] = b

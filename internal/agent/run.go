@@ -148,7 +148,7 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if e.backend, ok = e.agent.byName[e.in.Backend]; !ok {
 		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
 	}
-	e.logs = newLogWriter(e.agent.js, e.in, "", e.agent.Log)
+	e.logs = newLogWriter(e.agent.Logs, e.in, "")
 	e.step("create", nil)
 	machine, err := e.backend.Create(turn, e.in.Machine)
 	if err != nil {

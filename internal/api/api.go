@@ -429,4 +429,5 @@ func SubjectLog(mission string, launch int, phase, run, agent string) string {
 const (
 	LogHeaderStream = "Stream"
 	LogHeaderTime   = "Time" // RFC 3339 with nanoseconds
+	LogHeaderLine   = "Line" // whoever wrote it, a dash, and the line's number from 0
 )

@@ -13,16 +13,15 @@ import (
 	"tidewait/internal/workspace"
 )
 
-// keptOf makes the bundles of launch 1 as a gateway keeps them: one of where it
-// started, and one of each commit alone.
-func keptOf(t *testing.T, g *workspace.Gateway) (workspace.Chain, []workspace.Kept) {
+// keptOf makes the first bundle of launch 1.
+func keptOf(t *testing.T, g *workspace.Gateway) []workspace.Kept {
 	t.Helper()
 	chain, err := g.Chain(t.Context(), "port", 1)
 	require.NoError(t, err)
 	var b bytes.Buffer
 	_, err = g.BundleSince(t.Context(), "port", 1, "", "", &b)
 	require.NoError(t, err)
-	return chain, []workspace.Kept{{Commit: chain.Head(), Open: opens(b.Bytes())}}
+	return []workspace.Kept{{Commit: chain.Head(), Open: opens(b.Bytes())}}
 }
 
 func opens(b []byte) func() (io.ReadCloser, error) {
@@ -39,7 +38,7 @@ func survey(t *testing.T, g *workspace.Gateway, parent, run, content string) str
 
 func TestALaunchIsRestoredFromItsBundles(t *testing.T) {
 	g, checkout := opened(t, small)
-	_, kept := keptOf(t, g)
+	kept := keptOf(t, g)
 	first := survey(t, g, checkout.Head, "r1-1", "one\n")
 	bundle := func(phase, since, commit string) workspace.Kept {
 		var b bytes.Buffer
@@ -87,7 +86,7 @@ func TestALaunchIsRestoredFromItsBundles(t *testing.T) {
 // TestNothingIsRestoredOfDamagedBundles leaves a launch unknown rather than half.
 func TestNothingIsRestoredOfDamagedBundles(t *testing.T) {
 	g, checkout := opened(t, small)
-	_, kept := keptOf(t, g)
+	kept := keptOf(t, g)
 	commit := survey(t, g, checkout.Head, "r1-1", "one\n")
 	var b bytes.Buffer
 	_, err := g.BundleSince(t.Context(), "port", 1, "", checkout.Head, &b)
