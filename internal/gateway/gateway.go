@@ -38,6 +38,7 @@ type Gateway struct {
 	Secrets   source.Sources
 	JS        jetstream.JetStream
 	Heartbeat time.Duration
+	Retention Retention
 	Log       *slog.Logger
 
 	healing healing
@@ -177,7 +178,7 @@ func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) 
 	if err != nil {
 		return workflows.Checkout{}, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
 	}
-	name := "input." + mission + "." + commit
+	name := inputName(mission, commit)
 	r, w := io.Pipe()
 	var m workspace.Manifest
 	go func() {
@@ -200,6 +201,8 @@ func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) 
 	}, nil
 }
 
+func inputName(mission, commit string) string { return "input." + mission + "." + commit }
+
 // hexDigest reads the object store's form of a digest.
 func hexDigest(digest string) (string, error) {
 	text, ok := strings.CutPrefix(digest, "SHA-256=")
@@ -213,12 +216,13 @@ func hexDigest(digest string) (string, error) {
 	return hex.EncodeToString(sum), nil
 }
 
-// Run sends heartbeats, answers questions about checkouts and seals secrets until
-// ctx ends.
+// Run sends heartbeats, answers questions about checkouts, seals secrets and
+// removes what was kept for long enough, until ctx ends.
 // ready is called after the first heartbeat that was acknowledged.
 func (g *Gateway) Run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	go g.beat(ctx, nc, ready)
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { g.tidy(ctx, nc); return nil })
 	group.Go(func() error { return g.serveSecrets(ctx, nc) })
 	group.Go(func() error { return g.serveResults(ctx, nc) })
 	return group.Wait()
@@ -228,9 +232,10 @@ func (g *Gateway) serveResults(ctx context.Context, nc *nats.Conn) error {
 	return natsrpc.Service{
 		Name: "tidewait-gateway", Version: g.Version, Description: "results of missions on gateway " + g.ID,
 		Handlers: map[string]natsrpc.Handler{
-			api.SubjectGateway(g.ID, "log"):    natsrpc.With(g.results),
-			api.SubjectGateway(g.ID, "diff"):   natsrpc.With(g.diff),
-			api.SubjectGateway(g.ID, "bundle"): natsrpc.With(g.bundle),
+			api.SubjectGateway(g.ID, "log"):     natsrpc.With(g.results),
+			api.SubjectGateway(g.ID, "diff"):    natsrpc.With(g.diff),
+			api.SubjectGateway(g.ID, "bundle"):  natsrpc.With(g.bundle),
+			api.SubjectGateway(g.ID, "archive"): natsrpc.With(g.archive),
 		},
 		Code: errorCode, Time: answerTime, Parallel: answersAtOnce, Log: g.Log,
 	}.Serve(ctx, nc, nil)
@@ -317,10 +322,43 @@ func commitOf(c workspace.CommitInfo) api.Commit {
 // maxDiff keeps a diff's reply below the server's payload limit.
 const maxDiff = 512 << 10
 
+// maxStat does so with the list of changed files.
+const maxStat = 2000
+
 func (g *Gateway) diff(ctx context.Context, r api.DiffRequest) (any, error) {
 	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) {
-		text, cut, err := g.Checkouts.Diff(ctx, r.Mission, r.Launch, r.Phase, maxDiff)
-		return api.Diff{Text: text, Cut: cut}, err
+		commit, err := g.Checkouts.PhaseCommit(ctx, r.Mission, r.Launch, r.Phase)
+		if err != nil {
+			return nil, err
+		}
+		d := api.Diff{Phase: r.Phase, Commit: commit}
+		if !r.Stat {
+			d.Text, d.Cut, err = g.Checkouts.Diff(ctx, r.Mission, r.Launch, r.Phase, maxDiff)
+			return d, err
+		}
+		files, cut, err := g.Checkouts.Stats(ctx, r.Mission, r.Launch, r.Phase, maxStat)
+		d.Cut = cut
+		room := maxDiff / 2
+		for _, f := range files {
+			if room -= len(f.Path); room < 0 {
+				d.Cut = true
+				break
+			}
+			d.Files = append(d.Files, api.FileStat(f))
+		}
+		return d, err
+	})
+}
+
+// archive puts the files of a commit into the object store.
+func (g *Gateway) archive(ctx context.Context, r api.ArchiveRequest) (any, error) {
+	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) {
+		commit, err := g.Checkouts.PhaseCommit(ctx, r.Mission, r.Launch, r.Phase)
+		if err != nil {
+			return nil, err
+		}
+		c, err := g.checkout(ctx, r.Mission, workspace.Branch(r.Mission, r.Launch), commit)
+		return api.ArchiveReply{Bucket: c.Input.Bucket, Object: c.Input.Name, SHA256: c.Input.SHA256, Commit: commit}, err
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 // healing is what is known of the repositories since the process started.
 type healing struct {
 	mu    sync.Mutex
-	locks map[string]*sync.Mutex // by mission; held while a repository is replaced
+	locks map[string]*sync.Mutex // by mission; held while a repository or a record is replaced
 	seen  map[string]bool        // missions and launches that were looked at
 }
 

@@ -55,6 +55,9 @@ const (
 // that what was answered survives the loss of this gateway's disk. Calling it
 // again stores nothing again.
 func (g *Gateway) keep(ctx context.Context, mission string, launch int) error {
+	lock := g.healing.lock(mission)
+	lock.Lock()
+	defer lock.Unlock()
 	store, err := g.bundles(ctx)
 	if err != nil {
 		return err
