@@ -351,14 +351,16 @@ func (c *cli) noteExpired(ctx context.Context, e *engine, m api.MissionDetail, p
 	}
 	info := stream.CachedInfo()
 	oldest := time.Now().Add(-info.Config.MaxAge)
+	const nearly = 10                                                                                   // of so many parts all but one are used
+	full := info.State.FirstSeq > 1 && int64(info.State.Bytes) > info.Config.MaxBytes/nearly*(nearly-1) //nolint:gosec // a stream's size fits
 	switch {
 	case m.EndedAt != nil && m.EndedAt.Before(oldest):
 		c.note("tidewait: logs are kept for %s; those of launch %d have expired", render.Duration(info.Config.MaxAge), m.Launch)
 	case m.StartedAt.Before(oldest):
 		c.note("tidewait: logs are kept for %s; the first lines of launch %d may have expired", render.Duration(info.Config.MaxAge), m.Launch)
-	case pending == 0 && m.EndedAt != nil && info.State.FirstSeq > 1 && m.EndedAt.Before(info.State.FirstTime):
+	case full && pending == 0 && m.EndedAt != nil && m.EndedAt.Before(info.State.FirstTime):
 		c.note("tidewait: logs have at most %d bytes in all; those of launch %d had to go", info.Config.MaxBytes, m.Launch)
-	case info.State.FirstSeq > 1 && info.State.Msgs > 0 && m.StartedAt.Before(info.State.FirstTime):
+	case full && m.StartedAt.Before(info.State.FirstTime):
 		c.note("tidewait: the first lines of launch %d may be gone: the oldest that is kept is of %s", m.Launch, info.State.FirstTime.UTC().Format(time.RFC3339))
 	}
 }

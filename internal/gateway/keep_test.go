@@ -82,8 +82,8 @@ func (s *site) opens(t testing.TB, launch int, content string) workflows.OpenChe
 	}
 }
 
-// commits is what a run brings back: one file.
-func (s *site) commits(t testing.TB, launch int, run string, from workflows.Checkout, size int) workflows.CommitResultsInput {
+// commits is what a run of launch 1 brings back: one file.
+func (s *site) commits(t testing.TB, run string, from workflows.Checkout, size int) workflows.CommitResultsInput {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -96,7 +96,7 @@ func (s *site) commits(t testing.TB, launch int, run string, from workflows.Chec
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	return workflows.CommitResultsInput{
-		Mission: "port", Launch: launch, Phase: "work", RunID: run, Node: "n1", Parent: from.Commit, TreeIn: from.Tree,
+		Mission: "port", Launch: 1, Phase: "work", RunID: run, Node: "n1", Parent: from.Commit, TreeIn: from.Tree,
 		Results: s.put(t, api.BucketResults("n1"), run, b.Bytes()),
 	}
 }
@@ -140,7 +140,7 @@ func TestACommitIsKeptBeforeItIsAnswered(t *testing.T) {
 	open := s.opens(t, 1, "read me\n")
 	from, err := g.Open(t.Context(), open)
 	require.NoError(t, err)
-	first := s.commits(t, 1, "r1-1", from, 100)
+	first := s.commits(t, "r1-1", from, 100)
 	one, err := g.Commit(t.Context(), first)
 	require.NoError(t, err)
 	again, err := g.Commit(t.Context(), first)
@@ -154,7 +154,7 @@ func TestACommitIsKeptBeforeItIsAnswered(t *testing.T) {
 	back, err := other.Open(t.Context(), changed)
 	require.NoError(t, err)
 	require.Equal(t, one, back)
-	second := s.commits(t, 1, "r2-1", back, 100)
+	second := s.commits(t, "r2-1", back, 100)
 	second.Last = true
 	two, err := other.Commit(t.Context(), second)
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestACommitIsKeptBeforeItIsAnswered(t *testing.T) {
 	late, err := g.Commit(t.Context(), second)
 	require.NoError(t, err)
 	require.Equal(t, two.Commit, late.Commit)
-	_, err = g.Commit(t.Context(), s.commits(t, 1, "r3-1", one, 100))
+	_, err = g.Commit(t.Context(), s.commits(t, "r3-1", one, 100))
 	var superseded *workspace.Superseded
 	require.ErrorAs(t, err, &superseded, "a run that is late stays late")
 
@@ -184,7 +184,7 @@ func TestPartialResultsAreKept(t *testing.T) {
 	g, _ := s.gateway(t)
 	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
 	require.NoError(t, err)
-	in := s.commits(t, 1, "r1-1", from, 100)
+	in := s.commits(t, "r1-1", from, 100)
 	in.Partial, in.Last = "a person stopped it", true
 	c, err := g.Commit(t.Context(), in)
 	require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestDamageIsReplaced(t *testing.T) {
 	g, disk := s.gateway(t)
 	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
 	require.NoError(t, err)
-	one, err := g.Commit(t.Context(), s.commits(t, 1, "r1-1", from, 100))
+	one, err := g.Commit(t.Context(), s.commits(t, "r1-1", from, 100))
 	require.NoError(t, err)
 	repo := filepath.Join(disk, "missions", "port.git")
 	damage := map[string]func(){
@@ -241,7 +241,7 @@ func TestAFullBucketRefusesTheCommit(t *testing.T) {
 	g, _ := s.gateway(t)
 	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
 	require.NoError(t, err)
-	in := s.commits(t, 1, "r1-1", from, 2<<20)
+	in := s.commits(t, "r1-1", from, 2<<20)
 	for range 2 {
 		_, err = g.Commit(t.Context(), in)
 		var full *Full
@@ -344,7 +344,7 @@ func BenchmarkCommit(b *testing.B) {
 			i := 0
 			for b.Loop() {
 				i++
-				in := s.commits(b, 1, fmt.Sprintf("r%d-1", i), from, 100)
+				in := s.commits(b, fmt.Sprintf("r%d-1", i), from, 100)
 				in.Last = true
 				c, err := g.commit(b.Context(), in)
 				require.NoError(b, err)
