@@ -127,6 +127,9 @@ func (o logsOptions) agents(m api.MissionDetail) ([]string, error) {
 			return nil, usage("%s %q is not a name", name, value)
 		}
 	}
+	if o.phase == "" && o.agent == "" {
+		return nil, nil
+	}
 	var document mission.Mission
 	if err := json.Unmarshal(m.Document, &document); err != nil {
 		return nil, fmt.Errorf("the document of mission %s does not fit this version of tidewait: %w", m.Name, err)

@@ -142,7 +142,11 @@ func (c *cli) diffs(ctx context.Context, e *engine, gateway string, r api.Result
 			return err
 		}
 		if diffs[i].Cut {
-			c.note("tidewait: what phase %q changed is too much to show and is cut; fetch the branch for the whole with --into", commit.Phase)
+			what := "diff"
+			if stat {
+				what = "list of files"
+			}
+			c.note("tidewait: the %s of phase %q is cut; fetch the branch for the whole with --into", what, commit.Phase)
 		}
 	}
 	return c.print(diffs, time.Now(), func(o render.Options) string {

@@ -37,7 +37,11 @@ func (r Retention) every() time.Duration {
 // tidy removes what was kept for long enough, and keeps what is needed, until ctx
 // ends.
 func (g *Gateway) tidy(ctx context.Context, nc *nats.Conn) {
-	tick := time.NewTicker(g.Retention.every())
+	every := g.Retention.every()
+	if every <= 0 {
+		return // nothing was said of how long
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
