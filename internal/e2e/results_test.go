@@ -55,8 +55,8 @@ func TestLogsOfAMission(t *testing.T) {
 	p.fails(2, `--run ">" is not a name`, "mission", "logs", "talk", "--run", ">")
 
 	p.launch(missionDoc{name: "team", phases: []phaseDoc{{name: "review", extra: `agents:
-  - {name: author, run: [sh, -c, echo written], resources: {cpus: 0.5, memory: 64Mi, disk: 64Mi}}
-  - {name: critic, replicas: 2, run: [sh, -c, echo read], resources: {cpus: 0.5, memory: 64Mi, disk: 64Mi}}`}}})
+  - {name: author, run: [sh, -c, echo written], resources: {cpus: 0.5, memory: 128Mi, disk: 64Mi}}
+  - {name: critic, replicas: 2, run: [sh, -c, echo read], resources: {cpus: 0.5, memory: 128Mi, disk: 64Mi}}`}}})
 	require.Equal(t, "succeeded", p.ended("team").Status)
 	require.Equal(t, "review/author | written\n", p.must("mission", "logs", "team", "--agent", "author"))
 	require.ElementsMatch(t, []string{"review/critic-1 | read", "review/critic-2 | read", ""},
