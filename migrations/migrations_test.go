@@ -58,5 +58,5 @@ SELECT data_type FROM information_schema.columns WHERE table_name = 'mission_pha
 	require.NoError(t, err)
 	err = migrations.Check(ctx, url)
 	require.ErrorIs(t, err, migrations.ErrSchema)
-	require.ErrorContains(t, err, "it is at version 99999, this binary knows only 8; use a newer tidewait-worker")
+	require.ErrorContains(t, err, "it is at version 99999, this binary knows only 11; use a newer tidewait-worker")
 }

@@ -20,7 +20,7 @@ import (
 func TestLogsOfAMission(t *testing.T) {
 	t.Parallel()
 	p := start(t, "TIDEWAIT_FLEET_ATTEMPT_BACKOFF=100ms")
-	p.node("TIDEWAIT_NODE_LOG_BYTES=100000", "TIDEWAIT_NODE_LOG_RATE=20000")
+	p.node("TIDEWAIT_NODE_LOG_BYTES=1000000", "TIDEWAIT_NODE_LOG_RATE=20000")
 	follow := exec.CommandContext(t.Context(), filepath.Join(bin, "tidewait"), "mission", "logs", "talk", "-f")
 	follow.Env = append(os.Environ(), p.Env()...)
 	p.launch(missionDoc{name: "talk", phases: []phaseDoc{
@@ -69,6 +69,19 @@ func TestLogsOfAMission(t *testing.T) {
 	flood := p.must("mission", "logs", "flood")
 	require.Less(t, len(flood), 100_000)
 	require.Regexp(t, `(?m)^work \* \d+ lines \(\d+ bytes\) were dropped here: more than 20000 bytes came in a second$`, flood)
+
+	// NATS goes away in the middle of a log, and comes back.
+	p.launch(missionDoc{name: "cut", phases: []phaseDoc{{name: "work", script: `for i in $(seq 40); do echo $i; sleep 0.1; done`}}})
+	p.eventually("it speaks", func() bool { return p.must("mission", "logs", "cut") != "" }, func() any { return nil })
+	require.NoError(t, p.Stack.NATS.Kill())
+	require.NoError(t, p.Stack.NATS.Start(t.Context()))
+	require.Equal(t, "succeeded", p.ended("cut").Status)
+	var want strings.Builder
+	for i := 1; i <= 40; i++ {
+		want.WriteString("work | " + itoa(i) + "\n")
+	}
+	p.eventually("every line is there once", func() bool { return p.must("mission", "logs", "cut") == want.String() },
+		func() any { return p.must("mission", "logs", "cut") })
 	p.nothingLeft()
 }
 

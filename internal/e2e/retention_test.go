@@ -20,6 +20,7 @@ func TestWhatEndedIsKeptForItsTime(t *testing.T) {
 	p.node()
 	p.committedFirst(twoPhases("held"))
 	held := time.Now()
+	p.fails(3, "exceeds_every_node", "mission", "launch", p.write(missionDoc{name: "never", phases: []phaseDoc{{name: "work", memory: "64Gi", script: "true"}}}))
 	p.launch(missionDoc{name: "over", phases: []phaseDoc{{name: "work", script: "echo said; echo x > x.txt"}}})
 	d := p.ended("over")
 	require.Equal(t, "succeeded", d.Status)
@@ -59,6 +60,13 @@ func TestWhatEndedIsKeptForItsTime(t *testing.T) {
 
 	// The held one has all it needs, although it waited for longer than that.
 	p.eventually("more than the time of objects is over", func() bool { return time.Since(held) > 10*time.Second }, func() any { return nil })
+	uploads, err := js.ObjectStore(t.Context(), api.BucketWorkspaces)
+	require.NoError(t, err)
+	list, err := uploads.List(t.Context())
+	require.NoError(t, err)
+	for _, o := range list {
+		require.Contains(t, o.Name, "input.held.", "what was uploaded for a launch that never was is gone, too")
+	}
 	p.must("phase", "release", "held", "second")
 	m := p.ended("held")
 	require.Equal(t, "succeeded", m.Status, m.Failure)
