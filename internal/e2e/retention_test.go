@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,11 +63,18 @@ func TestWhatEndedIsKeptForItsTime(t *testing.T) {
 	p.eventually("more than the time of objects is over", func() bool { return time.Since(held) > 10*time.Second }, func() any { return nil })
 	uploads, err := js.ObjectStore(t.Context(), api.BucketWorkspaces)
 	require.NoError(t, err)
-	list, err := uploads.List(t.Context())
-	require.NoError(t, err)
-	for _, o := range list {
-		require.Contains(t, o.Name, "input.held.", "what was uploaded for a launch that never was is gone, too")
-	}
+	var left []string
+	p.eventually("what was uploaded is gone, also for a launch that never was", func() bool {
+		list, err := uploads.List(t.Context())
+		require.NoError(t, err)
+		left = nil
+		for _, o := range list {
+			if !strings.HasPrefix(o.Name, "input.held.") {
+				left = append(left, o.Name)
+			}
+		}
+		return len(left) == 0
+	}, func() any { return left })
 	p.must("phase", "release", "held", "second")
 	m := p.ended("held")
 	require.Equal(t, "succeeded", m.Status, m.Failure)
