@@ -25,7 +25,9 @@ func twoPhases(name string) missionDoc {
 func (p *product) committedFirst(m missionDoc) api.MissionDetail {
 	p.t.Helper()
 	p.launch(m)
-	return p.until(m.name, "the second phase is held", func(d api.MissionDetail) bool { return d.PhaseList[1].Wait != nil })
+	return p.until(m.name, "the second phase is held", func(d api.MissionDetail) bool {
+		return d.PhaseList[0].Commit != "" && d.PhaseList[1].Wait != nil
+	})
 }
 
 // goesOn releases the second phase, and wants all results.
