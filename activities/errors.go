@@ -22,11 +22,14 @@ func asTemporal(err error) error {
 	var refused *workspace.Refused
 	var superseded *workspace.Superseded
 	var stale *gateway.Stale
+	var full *gateway.Full
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
 		return final(refused.Message, workflows.ErrTypeWorkspaceRefused, refused.Code)
+	case errors.As(err, &full):
+		return benign(full.Error(), workflows.ErrTypeBucketFull, 0)
 	case errors.As(err, &superseded):
 		return final(superseded.Error(), workflows.ErrTypeWorkspaceRefused, "superseded")
 	case errors.As(err, &stale), errors.Is(err, store.ErrStale):

@@ -88,6 +88,9 @@ func takeOver(last store.LastLaunch, first int) (*store.Rerun, error) {
 	if last.Launch == 0 {
 		return nil, errors.New("the mission was never launched, so there is nothing to begin from; launch it")
 	}
+	if last.Expired {
+		return nil, fmt.Errorf("launch %d ended so long ago that it is not kept any more; launch the mission again", last.Launch)
+	}
 	if r.Commit == "" {
 		return nil, fmt.Errorf("the checkout of launch %d was never opened, so there is nothing to begin from; launch the mission again", last.Launch)
 	}

@@ -34,6 +34,10 @@ func TestWhatARerunTakesOver(t *testing.T) {
 			change: func(l *store.LastLaunch) { *l = store.LastLaunch{} },
 			err:    "the mission was never launched, so there is nothing to begin from; launch it",
 		},
+		"expired": {
+			first: 1, change: func(l *store.LastLaunch) { l.Expired, l.Phases = true, nil },
+			err: "launch 3 ended so long ago that it is not kept any more; launch the mission again",
+		},
 		"no checkout": {
 			change: func(l *store.LastLaunch) { l.Base = "" },
 			err:    "the checkout of launch 3 was never opened, so there is nothing to begin from; launch the mission again",

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/worker"
 
@@ -22,6 +23,7 @@ import (
 	"tidewait/internal/capacity"
 	"tidewait/internal/provision"
 	"tidewait/internal/quantity"
+	"tidewait/internal/runlog"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/image"
 	"tidewait/internal/vm/process"
@@ -51,11 +53,16 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	}
 	backends := nodeBackends(ctx, svc, id)
 	defer closeBackends(backends, svc.log)
+	logs, closeLogs, err := runLogs(svc)
+	if err != nil {
+		return err
+	}
+	defer closeLogs()
 	a, err := agent.New(ctx, agent.Options{
 		Node: id, Version: version, Labels: s.Node.Labels, Total: total, StartLimit: s.Node.StartLimit,
 		Heartbeat: s.Fleet.HeartbeatInterval, Lease: s.Fleet.Lease, StepTimeout: s.Node.StepTimeout, ProbeTimeout: s.Node.ProbeTimeout,
 		KillGrace: s.Node.KillGrace,
-		Limits:    vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, Images: images, NATS: svc.nats, Log: svc.log,
+		Limits:    vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, Images: images, NATS: svc.nats, Logs: logs, Log: svc.log,
 	})
 	if err != nil {
 		return err
@@ -90,6 +97,22 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 		return nil // it was wanted, and the process's other roles go on
 	}
 	return err
+}
+
+// runLogs returns what publishes the output of machines, over a connection of its
+// own.
+func runLogs(svc *services) (p *runlog.Publisher, closeConn func(), err error) {
+	s := svc.settings
+	nc, err := config.ConnectNATS(s.NATS, "tidewait-worker, logs", svc.log, nats.ReconnectBufSize(-1))
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err = runlog.New(nc, runlog.Limits{Bytes: s.Node.LogBytes, Rate: s.Node.LogRate, Buffer: s.Node.LogBuffer}, svc.log)
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return p, nc.Close, nil
 }
 
 // stopsAtOnce are activities beside those that hold the node's slots, so that a

@@ -90,6 +90,7 @@ type OpenCheckoutInput struct {
 	URL     string `json:"url,omitempty"` // of a remote workspace
 	Ref     string `json:"ref,omitempty"`
 	Commit  string `json:"commit,omitempty"` // of an earlier launch, that a rerun starts from
+	Of      int    `json:"of,omitempty"`     // that launch
 }
 
 // Checkout is a launch's branch and the files its next phase starts from.

@@ -195,7 +195,7 @@ func (m *mission) checkout() (Checkout, error) {
 		Bundle: Object{Bucket: api.BucketWorkspaces, Name: m.request.Bundle, SHA256: m.request.SHA256},
 	}
 	if r := l.Launched.Rerun; r != nil {
-		in = OpenCheckoutInput{Mission: m.name, Launch: l.Launched.Launch, Commit: r.Commit}
+		in = OpenCheckoutInput{Mission: m.name, Launch: l.Launched.Launch, Commit: r.Commit, Of: r.Of}
 	}
 	var c Checkout
 	err := onGateway(m.work, &m.waits, l.Launched.GatewayID, "open the checkout", ActivityOpenCheckout, in, &c)

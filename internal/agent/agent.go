@@ -25,6 +25,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/natsrpc"
+	"tidewait/internal/runlog"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/rootfs"
 )
@@ -45,6 +46,7 @@ type Options struct {
 	Backends     []vm.Backend
 	Images       *rootfs.Store // nil: no backend has a use for them
 	NATS         *nats.Conn
+	Logs         *runlog.Publisher // nil: over NATS, within the default limits
 	Log          *slog.Logger
 }
 
@@ -90,6 +92,11 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 	}
 	if a.inputs, err = js.ObjectStore(ctx, api.BucketWorkspaces); err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
+	}
+	if a.Logs == nil {
+		if a.Logs, err = runlog.New(o.NATS, runlog.DefaultLimits, o.Log); err != nil {
+			return nil, err
+		}
 	}
 	for _, b := range o.Backends {
 		a.byName[b.Name()] = b

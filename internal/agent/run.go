@@ -193,7 +193,7 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if e.backend, ok = e.agent.byName[e.in.Backend]; !ok {
 		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
 	}
-	e.logs = newLogWriter(e.agent.js, e.in, "", e.agent.Log)
+	e.logs = newLogWriter(e.agent.Logs, e.in, "")
 	if err := e.agent.pull(turn, e.run, &e.in, func(step string) { e.step(step, nil) }); err != nil {
 		return e.agent.withoutImages(turn, e.in, e.run, err)
 	}

@@ -13,6 +13,7 @@ const (
 	SubjectNodeHeartbeat    = "tidewait.agent.node"    // Heartbeat → HeartbeatReply
 	SubjectGatewayHeartbeat = "tidewait.agent.gateway" // GatewayHeartbeat → GatewayReply
 	SubjectMayCommit        = "tidewait.agent.commit"  // CommitRequest → nothing
+	SubjectGatewayNeeds     = "tidewait.agent.needs"   // NeedsRequest → NeedsReply
 )
 
 // Heartbeat is what a node's agent says of itself: at fixed intervals, and at
@@ -91,4 +92,21 @@ type GatewayHeartbeat struct {
 // GatewayReply acknowledges a gateway's heartbeat.
 type GatewayReply struct {
 	Now time.Time `json:"now"`
+}
+
+// LaunchRef names one launch of a mission.
+type LaunchRef struct {
+	Mission string `json:"mission"`
+	Launch  int    `json:"launch"`
+}
+
+// NeedsRequest asks which of some old launches are still needed.
+type NeedsRequest struct {
+	Gateway  string      `json:"gateway"`
+	Launches []LaunchRef `json:"launches"` // at most 500
+}
+
+// NeedsReply are those of them that are.
+type NeedsReply struct {
+	Needed []LaunchRef `json:"needed"`
 }

@@ -110,7 +110,7 @@ func (s *Store) readLaunched(ctx context.Context, r *missionRow, launch int) err
 			r.RerunOf = *of
 		}
 		if errors.Is(err, pgx.ErrNoRows) {
-			return nil // never launched
+			return nil // never launched, or kept no longer
 		}
 		return err
 	}
@@ -119,6 +119,9 @@ func (s *Store) readLaunched(ctx context.Context, r *missionRow, launch int) err
 SELECT document, actor, COALESCE(gateway_id, ''), branch, base_commit, rerun_of, status, failure_code, failure, started_at, ended_at
 FROM mission_launches WHERE mission_id = $1 AND launch = $2`, r.id, launch).
 		Scan(&r.Document, &r.Actor, &r.Gateway, &r.Branch, &r.BaseCommit, &of, &r.Status, &r.FailureCode, &r.Failure, &started, &r.EndedAt)
+	if errors.Is(err, pgx.ErrNoRows) && launch > 0 && launch < r.latest {
+		return fmt.Errorf("launch %d has expired: %w", launch, ErrNotFound)
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("launch %d: %w", launch, ErrNotFound)
 	}
