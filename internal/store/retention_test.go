@@ -13,7 +13,7 @@ import (
 	"tidewait/internal/api"
 )
 
-// past inserts launches of a mission that ended some hours ago, each with a phase,
+// formerLaunches inserts launches of a mission that ended some hours ago, each with a phase,
 // a run, a wait and an act. rerunOf is 0 for one that is no rerun.
 func formerLaunches(t *testing.T, db *pgx.Conn, name, status string, latest int) (mission int64) {
 	t.Helper()
