@@ -21,6 +21,7 @@ FUZZ_TIME     ?= 20s# of each fuzz target
 SIMULATED_HOURS ?= 1000000# of make simulate
 TIDEWAIT_FAULT_MINUTES ?= 20# of random faults of make faults
 TIDEWAIT_FAULT_SEED ?= $(shell date +%s)# of the same
+BOOTS ?= 500# of make boots
 
 .PHONY: help
 help: ## List the targets
@@ -44,6 +45,11 @@ demo: deps build ## Run missions for real on a stack of their own, then stop it
 .PHONY: dev
 dev: deps build ## Start the whole stack on this machine; Ctrl-C stops it
 	$(BIN)/tidewait dev
+
+.PHONY: negctl
+negctl: deps build ## Provoke what must fail, and then once more without each of the safeties
+	$(BIN)/tidewait negctl
+	$(BIN)/tidewait negctl --sabotage all
 
 .PHONY: test
 test: deps build ## Run all tests under the race detector, but for the simulations, which share nothing
@@ -81,6 +87,10 @@ simulate: ## Play the order of phases for SIMULATED_HOURS, event by event
 faults: deps build ## Let every fault happen at every step of both backends, then random ones for TIDEWAIT_FAULT_MINUTES
 	TIDEWAIT_FAULT_MINUTES=$(TIDEWAIT_FAULT_MINUTES) TIDEWAIT_FAULT_SEED=$(TIDEWAIT_FAULT_SEED) \
 		go test -count=1 -timeout 3h -v -run '^Test(FaultMatrix|FaultsOfMicroVMs|RandomFaults)$$' ./internal/e2e
+
+.PHONY: boots
+boots: deps ## Boot BOOTS microVMs one after another; none may fail
+	TIDEWAIT_BOOTS=$(BOOTS) go test -count=1 -timeout 2h -run '^TestBoots$$' -v ./internal/vm/qemu
 
 .PHONY: bench
 bench: deps build ## Measure speed and memory, and print a table

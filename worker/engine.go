@@ -27,9 +27,10 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	if err := migrations.Check(ctx, s.Postgres.URL); err != nil {
 		return err
 	}
-	db, err := store.Open(ctx, s.Postgres.URL, s.Postgres.MaxConns, store.Rules{
+	rules := store.Rules{
 		SuspectAfter: s.Fleet.SuspectAfter, LostAfter: s.Fleet.LostAfter, Ageing: s.Fleet.Ageing, HeadWindow: s.Fleet.HeadWindow,
-	})
+	}
+	db, err := store.Open(ctx, s.Postgres.URL, s.Postgres.MaxConns, rules)
 	if err != nil {
 		return err
 	}
@@ -49,12 +50,14 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	lattices := &observatory.Observatory{
 		Store: db, Temporal: svc.temporal, NATS: svc.nats, Connect: svc.hosts, Engine: engineID(), Watch: s.Wadm.Watch, Changed: courier.Kick, Log: svc.log,
 	}
+	kept := engine.Retention{Runs: s.Fleet.RunTTL, Waits: s.Fleet.WaitTTL, Results: s.Fleet.ResultTTL, Logs: s.Fleet.LogTTL}
 	sweep := engine.Sweep{
-		Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Courier: courier, Watch: s.Wadm.Watch, Log: svc.log,
+		Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Courier: courier, Watch: s.Wadm.Watch, Kept: kept, Log: svc.log,
 	}
 	server := engine.Server{
-		Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Changed: courier.Kick, Version: version, Log: svc.log,
+		Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Kept: kept, Changed: courier.Kick, Version: version, Log: svc.log,
 	}
+	listening := engine.Listening{Store: db, NATS: svc.nats, Every: rules.ListenEvery(), Log: svc.log}
 	secrets := engine.Secrets{Store: db, NATS: svc.nats, Version: version, Log: svc.log}
 
 	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
@@ -89,6 +92,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 
 	g.Go(func() error { dispatcher.Run(ctx); return nil })
 	g.Go(func() error { sweep.Run(ctx); return nil })
+	g.Go(func() error { listening.Run(ctx); return nil })
 	g.Go(func() error { courier.Run(ctx); return nil })
 	serving := make(chan struct{}, 3)
 	up := func() { serving <- struct{}{} }

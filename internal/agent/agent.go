@@ -25,7 +25,9 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/natsrpc"
+	"tidewait/internal/runlog"
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/rootfs"
 )
 
 // Options say what a node is and how it speaks.
@@ -42,7 +44,9 @@ type Options struct {
 	ProbeTimeout time.Duration
 	Limits       vm.Limits
 	Backends     []vm.Backend
+	Images       *rootfs.Store // nil: no backend has a use for them
 	NATS         *nats.Conn
+	Logs         *runlog.Publisher // nil: over NATS, within the default limits
 	Log          *slog.Logger
 }
 
@@ -56,10 +60,15 @@ type Agent struct {
 	byName  map[string]vm.Backend
 	reports map[string]api.Backend
 	kick    chan struct{}
+	lease   *lease
+	life    context.Context // ends when the agent is stopped
+	end     context.CancelFunc
+	beats   int64 // sent; of Run alone
 
 	mu    sync.Mutex
 	runs  map[string]*run
 	ended map[string]bool // destroyed, and not yet acknowledged by the engine
+	epoch int64           // of the node, as of the latest acknowledged heartbeat; 0: none
 }
 
 // New destroys what an earlier agent left, probes the backends and returns an
@@ -74,11 +83,20 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 		Options: o, boot: uuid.NewString(), js: js, byName: map[string]vm.Backend{}, reports: map[string]api.Backend{},
 		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{},
 	}
+	a.life, a.end = context.WithCancel(context.Background())
+	if a.lease, err = newLease(o.Lease, a.fence); err != nil {
+		return nil, err
+	}
 	if a.results, err = js.ObjectStore(ctx, api.BucketResults(o.Node)); err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", api.BucketResults(o.Node), err)
 	}
 	if a.inputs, err = js.ObjectStore(ctx, api.BucketWorkspaces); err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
+	}
+	if a.Logs == nil {
+		if a.Logs, err = runlog.New(o.NATS, runlog.DefaultLimits, o.Log); err != nil {
+			return nil, err
+		}
 	}
 	for _, b := range o.Backends {
 		a.byName[b.Name()] = b
@@ -118,42 +136,75 @@ func (a *Agent) probe(ctx context.Context, b vm.Backend) api.Backend {
 	}
 	return api.Backend{
 		OK: r.OK, Why: r.Why, Accel: r.Info.Accel, Kernel: r.Info.Kernel, Isolation: r.Info.Isolation,
-		Enforced: r.Enforced, Overhead: r.Overhead, BootMs: r.Took.Milliseconds(),
+		Enforced: r.Enforced, Network: r.Network, Overhead: r.Overhead, BootMs: r.Took.Milliseconds(),
 	}
 }
 
 // Run sends heartbeats until ctx ends: at fixed intervals, and at once when a
 // run's step matters to placement. It closes ready after the first one that was
-// acknowledged. When the engine has not acknowledged any for the lease, it
-// destroys every machine, because the engine will give the phases to others.
-func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) {
+// acknowledged. When the engine has not acknowledged any for the lease, every
+// machine is destroyed, because the engine will give the phases to others. An
+// error, an [*Ended], says that the engine wants no more of the agent.
+func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go a.lease.watch(ctx)
 	tick := time.NewTicker(a.Heartbeat)
 	defer tick.Stop()
 	acknowledged := time.Now()
 	for {
 		sent := time.Now()
-		if err := a.beat(ctx); err == nil {
+		err := a.beat(ctx)
+		var end *Ended
+		switch {
+		case err == nil:
 			acknowledged = sent
 			if ready != nil {
 				close(ready)
 				ready = nil
 			}
-		} else if ctx.Err() == nil {
+		case errors.As(err, &end):
+			a.Log.Error("the engine tells the agent to end", "why", end.Why)
+			return err
+		case ctx.Err() == nil:
 			a.Log.Warn("heartbeat was not acknowledged", "silent_for", time.Since(acknowledged).Round(time.Second), "error", err)
-			if time.Since(acknowledged) > a.Lease {
-				a.stopAll(errLeaseEnded)
-			}
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-tick.C:
 		case <-a.kick:
 			if !pause(ctx, time.Until(sent.Add(beatPause))) {
-				return
+				return nil
 			}
 		}
 	}
+}
+
+// Ended says why the engine wants no more of an agent.
+type Ended struct{ Why string }
+
+func (e *Ended) Error() string { return e.Why }
+
+// fence ends every run at once, because the lease has ended.
+func (a *Agent) fence() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.Log.Warn("no heartbeat was acknowledged for the whole lease: destroying every machine", "lease", a.Lease, "runs", len(a.runs))
+	for _, r := range a.runs {
+		r.stop(errLeaseEnded)
+		// Nobody waits for what TERM would give them time for.
+		go r.kill()
+	}
+}
+
+// Await returns when the node may have machines: an engine has acknowledged a
+// heartbeat within the lease. The error says why that is not waited for any more.
+func (a *Agent) Await(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(a.life, func() { cancel(errStopping) })()
+	return a.lease.await(ctx)
 }
 
 // beatPause is the shortest time between two heartbeats, so that many short
@@ -178,12 +229,18 @@ const beatTime = 2 * time.Second
 func (a *Agent) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, max(a.Heartbeat, beatTime))
 	defer cancel()
+	a.beats++
 	h := a.heartbeat()
 	var reply api.HeartbeatReply
+	sent := bootNow()
 	if err := natsrpc.Ask(ctx, a.NATS, api.SubjectNodeHeartbeat, h, &reply); err != nil {
 		return err
 	}
-	a.acknowledge(h.Ended)
+	if reply.End != "" {
+		return &Ended{reply.End}
+	}
+	a.acknowledge(h.Ended, reply.Epoch)
+	a.lease.renew(sent)
 	for _, id := range reply.Destroy {
 		a.stop(id, errUnwanted)
 	}
@@ -195,8 +252,11 @@ func (a *Agent) heartbeat() api.Heartbeat {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h := api.Heartbeat{
-		Node: a.Node, BootID: a.boot, Version: a.Version, Arch: runtime.GOARCH, Labels: a.Labels, Total: a.Total,
+		Node: a.Node, BootID: a.boot, Number: a.beats, Version: a.Version, Arch: runtime.GOARCH, Labels: a.Labels, Total: a.Total,
 		StartLimit: a.StartLimit, Backends: backends, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
+	}
+	if a.Images != nil {
+		h.Images = a.Images.Keys()
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.runs)) {
 		h.Runs = append(h.Runs, a.runs[id].told())
@@ -214,18 +274,31 @@ func (a *Agent) offers() map[string]api.Backend {
 	return offers
 }
 
-func (a *Agent) acknowledge(ended []string) {
+// acknowledge takes what the engine knows by now, and the node's epoch. Runs of an
+// older one were given up while the node was silent.
+func (a *Agent) acknowledge(ended []string, epoch int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range ended {
 		delete(a.ended, id)
 	}
+	a.epoch = epoch
+	for _, r := range a.runs {
+		if a.isOver(r.epoch) {
+			r.stop(errEpochOver)
+		}
+	}
 }
+
+// isOver reports whether the engine has given up what it placed in an epoch; that
+// of 0 is not known. Agent.mu must be held.
+func (a *Agent) isOver(epoch int64) bool { return epoch != 0 && epoch < a.epoch }
 
 // Reasons for which the agent itself ends a run.
 var (
 	errUnwanted    = errors.New("the engine no longer wants the run")
 	errLeaseEnded  = errors.New("the engine was silent for the whole lease, so the run is given to another node")
+	errEpochOver   = errors.New("the node was silent for so long that the engine gave the run up")
 	errSuperseded  = errors.New("a newer attempt of the same run took over")
 	errStopping    = errors.New("the node's agent was stopped")
 	errTurnIsOver  = errors.New("the turn is over")
@@ -235,6 +308,7 @@ var (
 // Stop ends every run, because the agent stops, and waits until their machines
 // are gone or ctx ends.
 func (a *Agent) Stop(ctx context.Context) {
+	a.end()
 	a.stopAll(errStopping)
 	for {
 		a.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"tidewait/internal/objects"
 	"tidewait/internal/secret/redact"
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/group"
 	"tidewait/workflows"
 )
 
@@ -26,10 +27,13 @@ type run struct {
 	report api.RunReport
 	agents []api.AgentReport // of a composed phase
 	stop   context.CancelCauseFunc
+	kill   func()        // destroys its machines at once; safe at any time
+	epoch  int64         // of the node, as of its placement; 0: not known
 	gone   chan struct{} // closed when nothing of it is there any more
 	// redactor knows the secrets of the run; nil: there are none. It is the
 	// execution's alone.
 	redactor *redact.Redactor
+	roots    roots // of its machines, the execution's alone
 }
 
 // Execute carries one run through its steps and returns how it ended; its
@@ -42,13 +46,18 @@ type run struct {
 // wrong with the run itself is in the result.
 func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step func(string)) (workflows.ExecuteRunResult, error) {
 	r, ctx, err := a.begin(ctx, in)
+	if errors.Is(err, errLeaseEnded) || errors.Is(err, errEpochOver) {
+		return workflows.ExecuteRunResult{Lost: true, Failure: err.Error()}, nil
+	}
 	if err != nil {
 		return workflows.ExecuteRunResult{}, err
 	}
 	work := a.work(in, r, step)
 	res := work.steps(ctx)
+	res.Images = r.roots.digests()
 	cause := context.Cause(ctx)
 	work.destroy()
+	r.roots.close()
 	res, err = explain(res, cause)
 	clean(r.redactor, &res)
 	a.finish(r, !res.Lost)
@@ -78,17 +87,22 @@ func clean(r *redact.Redactor, res *workflows.ExecuteRunResult) {
 	}
 }
 
-// begin registers a run, after ending an older execution of it.
+// begin registers a run, after ending an older execution of it. A run that must
+// not be begun any more is refused with errLeaseEnded or errEpochOver.
 func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, context.Context, error) {
 	id := in.Machine.RunID
 	for {
 		a.mu.Lock()
 		old, exists := a.runs[id]
+		if err := a.refuses(in); err != nil && !exists {
+			a.mu.Unlock()
+			return nil, nil, err
+		}
 		if !exists {
 			runCtx, stop := context.WithCancelCause(ctx)
 			r := &run{
 				report: api.RunReport{ID: id, Step: "create"}, agents: make([]api.AgentReport, machinesOf(in)), // all of them starting
-				stop: stop, gone: make(chan struct{}),
+				stop: stop, kill: func() { a.kill(in) }, epoch: in.Epoch, gone: make(chan struct{}),
 			}
 			a.runs[id] = r
 			delete(a.ended, id)
@@ -102,6 +116,37 @@ func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, 
 		case <-ctx.Done():
 			return nil, nil, context.Cause(ctx)
 		}
+	}
+}
+
+// refuses says why a run must not be begun; nil: it may. Agent.mu must be held.
+func (a *Agent) refuses(in workflows.ExecuteRunInput) error {
+	switch {
+	case a.lease.ended():
+		return errLeaseEnded
+	case a.isOver(in.Epoch):
+		return errEpochOver
+	}
+	return nil
+}
+
+// kill destroys the machines of a run without asking them. Its execution, which
+// was told to end, destroys what is left and says when that does not work.
+func (a *Agent) kill(in workflows.ExecuteRunInput) {
+	b, ok := a.byName[in.Backend]
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
+	defer cancel()
+	var err error
+	if len(in.Agents) > 0 {
+		err = group.Destroy(ctx, b, in.Machine.RunID)
+	} else {
+		err = b.Destroy(ctx, in.Machine.RunID)
+	}
+	if err != nil {
+		a.Log.Warn("a machine was not destroyed at once", "run", in.Machine.RunID, "error", err)
 	}
 }
 
@@ -148,7 +193,10 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if e.backend, ok = e.agent.byName[e.in.Backend]; !ok {
 		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
 	}
-	e.logs = newLogWriter(e.agent.js, e.in, "", e.agent.Log)
+	e.logs = newLogWriter(e.agent.Logs, e.in, "")
+	if err := e.agent.pull(turn, e.run, &e.in, func(step string) { e.step(step, nil) }); err != nil {
+		return e.agent.withoutImages(turn, e.in, e.run, err)
+	}
 	e.step("create", nil)
 	machine, err := e.backend.Create(turn, e.in.Machine)
 	if err != nil {
@@ -367,7 +415,7 @@ func explain(res workflows.ExecuteRunResult, cause error) (workflows.ExecuteRunR
 	switch {
 	case res.FailureCode == "" || cause == nil:
 		return res, nil
-	case errors.Is(cause, errLeaseEnded), errors.Is(cause, errStopping), errors.Is(cause, errSuperseded):
+	case errors.Is(cause, errLeaseEnded), errors.Is(cause, errEpochOver), errors.Is(cause, errStopping), errors.Is(cause, errSuperseded):
 		return workflows.ExecuteRunResult{Info: res.Info, Lost: true, Failure: cause.Error()}, nil
 	case errors.As(cause, &s):
 		res.FailureCode = string(codeCancelled)

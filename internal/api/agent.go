@@ -12,6 +12,8 @@ import (
 const (
 	SubjectNodeHeartbeat    = "tidewait.agent.node"    // Heartbeat → HeartbeatReply
 	SubjectGatewayHeartbeat = "tidewait.agent.gateway" // GatewayHeartbeat → GatewayReply
+	SubjectMayCommit        = "tidewait.agent.commit"  // CommitRequest → nothing
+	SubjectGatewayNeeds     = "tidewait.agent.needs"   // NeedsRequest → NeedsReply
 )
 
 // Heartbeat is what a node's agent says of itself: at fixed intervals, and at
@@ -19,20 +21,22 @@ const (
 type Heartbeat struct {
 	Node       string             `json:"node"`
 	BootID     string             `json:"bootId"` // of this agent process
+	Number     int64              `json:"number"` // of this heartbeat of the process, from 1
 	Version    string             `json:"version"`
 	Arch       string             `json:"arch"`
 	Labels     map[string]string  `json:"labels,omitempty"`
 	Total      capacity.Resources `json:"total"`
 	StartLimit int64              `json:"startLimit"`
 	Backends   map[string]Backend `json:"backends"`
-	Runs       []RunReport        `json:"runs"`            // every machine the agent has
-	Ended      []string           `json:"ended,omitempty"` // runs whose machine was destroyed since the last acknowledged heartbeat
+	Images     []string           `json:"images,omitempty"` // by what those that it keeps are known; see mission.ImageKey
+	Runs       []RunReport        `json:"runs"`             // every machine the agent has
+	Ended      []string           `json:"ended,omitempty"`  // runs whose machine was destroyed since the last acknowledged heartbeat
 }
 
 // RunReport is the state of one run.
 type RunReport struct {
 	ID        string        `json:"id"`
-	Step      string        `json:"step"`    // create, inject, secrets, run, collect, destroy
+	Step      string        `json:"step"`    // pull, create, inject, secrets, run, collect, destroy
 	Started   bool          `json:"started"` // every machine answers, so that none counts as starting
 	Accel     string        `json:"accel,omitempty"`
 	Kernel    string        `json:"kernel,omitempty"`
@@ -61,7 +65,23 @@ type AgentReport struct {
 type HeartbeatReply struct {
 	State   string   `json:"state"`
 	Destroy []string `json:"destroy,omitempty"` // runs nobody wants any more
+	// Epoch is how often the node was given up, from 1. Runs that were placed in
+	// an older one are others' by now.
+	Epoch int64 `json:"epoch"`
+	// End says why the agent is to end all runs and itself; empty: it is not.
+	End string `json:"end,omitempty"`
 }
+
+// CommitRequest asks whether the results of a run may be made a commit. A run
+// that does not count any more is refused with the code [CodeStale].
+type CommitRequest struct {
+	Run   string `json:"run"`
+	Epoch int64  `json:"epoch"` // of its node, as of its placement
+}
+
+// CodeStale is the code of an error about a run that does not count any more:
+// its phase was placed again or has ended, or its node was given up.
+const CodeStale = "stale"
 
 // GatewayHeartbeat is what a gateway says of itself.
 type GatewayHeartbeat struct {
@@ -72,4 +92,21 @@ type GatewayHeartbeat struct {
 // GatewayReply acknowledges a gateway's heartbeat.
 type GatewayReply struct {
 	Now time.Time `json:"now"`
+}
+
+// LaunchRef names one launch of a mission.
+type LaunchRef struct {
+	Mission string `json:"mission"`
+	Launch  int    `json:"launch"`
+}
+
+// NeedsRequest asks which of some old launches are still needed.
+type NeedsRequest struct {
+	Gateway  string      `json:"gateway"`
+	Launches []LaunchRef `json:"launches"` // at most 500
+}
+
+// NeedsReply are those of them that are.
+type NeedsReply struct {
+	Needed []LaunchRef `json:"needed"`
 }

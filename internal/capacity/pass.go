@@ -115,7 +115,10 @@ type group struct {
 	outlook    outlook          // when each node has room for it
 }
 
-type classKey struct{ backend, arch, labels string }
+type classKey struct {
+	backend, arch, labels string
+	network               bool
+}
 
 type groupKey struct {
 	class     classKey
@@ -134,7 +137,7 @@ func (w *walk) visit(item Waiting) (Verdict, *group) {
 		return v, nil
 	}
 	if !g.refused {
-		if best := w.pick(g.class, g.demand.Resources, g.longest); best != nil {
+		if best := w.pick(g.class, g.demand.Resources, item.Demand.Images, g.longest); best != nil {
 			need := best.need(g.demand.Resources)
 			best.place(need, g.demand.Resources.Slots, g.longest)
 			v.Placement = &Placement{NodeID: best.node.ID, Need: need}
@@ -171,7 +174,7 @@ func (w *walk) refusal(g *group, v Verdict) *CapacityRefusal {
 
 func (w *walk) group(item Waiting) *group {
 	d := item.Demand
-	key := groupKey{classKey{d.Backend, d.Arch, labelKey(d.Labels)}, d.Resources, item.Longest}
+	key := groupKey{classKey{d.Backend, d.Arch, labelKey(d.Labels), d.Network}, d.Resources, item.Longest}
 	if g, ok := w.groups[key]; ok {
 		return g
 	}

@@ -20,7 +20,8 @@ type Server struct {
 	Store   *store.Store
 	Placer  *Placer
 	Retry   time.Duration // how often a waiting phase is looked at
-	Changed func()        // called when an import has left news of applications; nil: nobody waits for it
+	Kept    Retention
+	Changed func() // called when an import has left news of applications; nil: nobody waits for it
 	Version string
 	Log     *slog.Logger
 }
@@ -71,6 +72,8 @@ func errorCode(err error) string {
 		return "not_found"
 	case errors.Is(err, store.ErrConflict):
 		return "conflict"
+	case errors.Is(err, store.ErrStale):
+		return api.CodeStale
 	}
 	return ""
 }
@@ -82,7 +85,13 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 			return api.MissionList{Missions: missions}, err
 		}),
 		api.SubjectMissionShow: natsrpc.With(func(ctx context.Context, r api.NameRequest) (any, error) {
-			return s.Store.ShowMission(ctx, r.Name, r.Launch, s.Retry)
+			m, err := s.Store.ShowMission(ctx, r.Name, r.Launch, s.Retry)
+			if err != nil {
+				return m, err
+			}
+			now, err := s.Store.Now(ctx)
+			m.Expired = s.Kept.expired(m, now)
+			return m, err
 		}),
 		api.SubjectWaitList: natsrpc.With(func(ctx context.Context, r api.WaitRequest) (any, error) {
 			return s.Store.ListWaits(ctx, r, s.Retry)
@@ -98,6 +107,10 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 		api.SubjectNodeDrain:    s.change(capacity.Draining),
 		api.SubjectNodeUndrain:  s.change(capacity.Ready),
 		api.SubjectNodeRetire:   s.change(capacity.Retired),
+		api.SubjectNodeUnretire: s.changing(s.Store.ReinstateNode, capacity.Ready),
+		api.SubjectMayCommit: natsrpc.With(func(ctx context.Context, r api.CommitRequest) (any, error) {
+			return struct{}{}, s.Store.MayCommit(ctx, r.Run, r.Epoch)
+		}),
 		api.SubjectNodeHeartbeat: natsrpc.With(func(ctx context.Context, h api.Heartbeat) (any, error) {
 			res, err := s.Store.Heartbeat(ctx, h)
 			if err == nil && res.Changed {
@@ -109,6 +122,10 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 			now, err := s.Store.GatewayHeartbeat(ctx, h)
 			return api.GatewayReply{Now: now}, err
 		}),
+		api.SubjectGatewayNeeds: natsrpc.With(func(ctx context.Context, r api.NeedsRequest) (any, error) {
+			needed, err := s.Store.LaunchesNeeded(ctx, r.Launches)
+			return api.NeedsReply{Needed: needed}, err
+		}),
 		api.SubjectLatticeList: natsrpc.With(func(ctx context.Context, _ api.ListRequest) (any, error) {
 			return s.Store.Lattices(ctx)
 		}),
@@ -117,8 +134,12 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 }
 
 func (s Server) change(to capacity.NodeState) natsrpc.Handler {
+	return s.changing(s.Store.ChangeNode, to)
+}
+
+func (s Server) changing(change func(context.Context, store.NodeChange) error, to capacity.NodeState) natsrpc.Handler {
 	return natsrpc.With(func(ctx context.Context, r api.NodeRequest) (any, error) {
-		err := s.Store.ChangeNode(ctx, store.NodeChange{
+		err := change(ctx, store.NodeChange{
 			Node: r.Name, Actor: r.Actor, Reason: r.Reason, To: to, Deadline: time.Duration(r.Deadline) * time.Millisecond,
 		})
 		if err != nil {
