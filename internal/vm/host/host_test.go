@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tidewait/internal/vm/keeper"
 )
 
 type nothing struct{}
@@ -41,9 +43,9 @@ func sleeper(t *testing.T) *exec.Cmd {
 func TestDestroyKillsWhatWasLeft(t *testing.T) {
 	root, cmd := t.TempDir(), sleeper(t)
 	leave(t, root, func(run *Run) {
-		ticks, err := startTicks(cmd.Process.Pid)
+		ticks, err := keeper.StartTicks(cmd.Process.Pid)
 		require.NoError(t, err)
-		run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks, bootID()
+		run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks, keeper.BootID()
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -105,9 +107,9 @@ func TestDestroySparesOthers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			root, cmd := t.TempDir(), sleeper(t)
 			leave(t, root, func(run *Run) {
-				ticks, err := startTicks(cmd.Process.Pid)
+				ticks, err := keeper.StartTicks(cmd.Process.Pid)
 				require.NoError(t, err)
-				run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks+c.ticks, bootID()+c.boot
+				run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks+c.ticks, keeper.BootID()+c.boot
 			})
 			runs, err := OpenRuns[nothing](root)
 			require.NoError(t, err)
@@ -219,19 +221,6 @@ func TestCreateRemovesTheCgroupWhenItFails(t *testing.T) {
 	ids, err := runs.List()
 	require.NoError(t, err)
 	require.Empty(t, ids)
-}
-
-func TestTail(t *testing.T) {
-	var tail Tail
-	require.Empty(t, tail.LastLine())
-	for range 100_000 {
-		_, err := tail.Write([]byte("a line of the console\r\n"))
-		require.NoError(t, err)
-	}
-	_, err := tail.Write([]byte("the last one\r\n\r\n"))
-	require.NoError(t, err)
-	require.Equal(t, "the last one", tail.LastLine())
-	require.LessOrEqual(t, len(tail.buf), 2*tailSize)
 }
 
 func TestNamesDifferBetweenDirectories(t *testing.T) {
