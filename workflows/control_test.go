@@ -324,7 +324,8 @@ func (e *env) failOnce(pause time.Duration) {
 			return placedOn("node-a", in.Attempt), nil
 		}
 		return ledger.Outcome{Paused: &ledger.Pause{
-			Kind: "backoff", Code: "command_failed", Sentence: "attempt 1 of 2 failed", Since: since, Next: until, Left: until.Sub(e.Now().UTC()),
+			Kind: "backoff", Code: "command_failed", Attempt: 2, Sentence: "attempt 1 of 2 failed", Since: since,
+			Next: until, Left: until.Sub(e.Now().UTC()),
 		}}, nil
 	}
 }
@@ -354,7 +355,7 @@ func TestAFailedCommandIsTriedAgainAfterAPause(t *testing.T) {
 	require.Equal(t, []workflows.PlaceInput{
 		{PhaseID: 7, Attempt: 1, Pool: "microvm", Wake: "first"},
 		{PhaseID: 7, Attempt: 2, Pool: "microvm", Wake: "first"},
-		{PhaseID: 7, Attempt: 2, Pool: "microvm", Wake: "first", Gate: &ledger.Gate{Resume: "timer"}},
+		{PhaseID: 7, Attempt: 2, Pool: "microvm", Wake: "first", Gate: &ledger.Gate{Attempt: 2, Resume: "timer"}},
 	}, inputs[workflows.PlaceInput](e.fakes))
 	require.Equal(t, "r7-2", inputs[workflows.CommitResultsInput](e.fakes)[0].RunID)
 	require.Contains(t, shown, "**waiting for the next try** (`command_failed`), as of 2026-03-01 08:00:00Z\n\n- **why:** attempt 1 of 2 failed\n"+
@@ -413,7 +414,7 @@ func TestANudgeEndsABackOff(t *testing.T) {
 	require.Equal(t, 10*time.Second, e.Now().Sub(since))
 	nudge := ledger.Act{Key: "/nudge/1", Verb: "nudge", Actor: "ann"}
 	places := inputs[workflows.PlaceInput](e.fakes)
-	require.Equal(t, &ledger.Gate{Resume: "nudge", By: &nudge}, places[len(places)-1].Gate)
+	require.Equal(t, &ledger.Gate{Attempt: 2, Resume: "nudge", By: &nudge}, places[len(places)-1].Gate)
 	require.Equal(t, []workflows.RecordActsInput{{PhaseID: 7, Acts: []ledger.Act{nudge}}}, inputs[workflows.RecordActsInput](e.fakes))
 }
 
@@ -435,7 +436,7 @@ func TestANudgeDuringARunLeavesTheBackOffAfterIt(t *testing.T) {
 	require.Equal(t, []string{"place-phase", "execute-run", "back-off-phase", "record-acts", "place-phase", "execute-run", "commit-results", "finish-phase"}, e.names())
 	require.Equal(t, []workflows.RecordActsInput{{PhaseID: 7, Acts: []ledger.Act{{Key: "/nudge/1", Verb: "nudge", Actor: "ann"}}}}, inputs[workflows.RecordActsInput](e.fakes))
 	places := inputs[workflows.PlaceInput](e.fakes)
-	require.Equal(t, &ledger.Gate{Resume: "timer"}, places[len(places)-1].Gate)
+	require.Equal(t, &ledger.Gate{Attempt: 2, Resume: "timer"}, places[len(places)-1].Gate)
 }
 
 // unreadable is the input of a signal that no converter reads.

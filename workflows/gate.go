@@ -16,7 +16,7 @@ func (p *phase) awaitGate(w ledger.Pause) (ledger.Outcome, error) {
 	if err := p.declarePause(w); err != nil {
 		return ledger.Outcome{}, err
 	}
-	gate := &ledger.Gate{Hold: p.in.Command.Hold}
+	gate := &ledger.Gate{Hold: p.in.Command.Hold, Attempt: w.Attempt}
 	ctx, stop := workflow.WithCancel(p.work)
 	defer stop()
 	sel := workflow.NewSelector(p.work)

@@ -53,6 +53,7 @@ func exampleApps(t *testing.T) string {
 const never = "no host of lattice default has been observed yet; nothing is started until one appears"
 
 func TestApplications(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	dir := exampleApps(t)
 	hello := filepath.Join(dir, "hello.yaml")
@@ -177,6 +178,7 @@ func wadmManifest(name, version, annotations, component string) [2]string {
 }
 
 func TestImportOfApplications(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	padded := func(version string, size int) [2]string {
 		return wadmManifest("long", version, `"note":"`+strings.Repeat("x", size)+`",`, plainComponent)

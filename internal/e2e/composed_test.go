@@ -68,6 +68,7 @@ func agentsOf(m api.MissionDetail) map[string]api.RunAgent {
 }
 
 func TestAComposedPhaseSucceedsWithItsDesignatedAgents(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node("TIDEWAIT_NODE_MEMORY=2Gi")
 
@@ -109,6 +110,7 @@ func TestAComposedPhaseSucceedsWithItsDesignatedAgents(t *testing.T) {
 }
 
 func TestAnAgentThatIsNotDesignatedMayFail(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 
@@ -127,6 +129,7 @@ func TestAnAgentThatIsNotDesignatedMayFail(t *testing.T) {
 }
 
 func TestComposedPhasesFailTruthfully(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	for _, test := range []struct {
@@ -172,6 +175,7 @@ func TestComposedPhasesFailTruthfully(t *testing.T) {
 }
 
 func TestAComposedPhaseWaitsAndIsPlacedAsOne(t *testing.T) {
+	t.Parallel()
 	p := start(t, "TIDEWAIT_FLEET_RETRY_INTERVAL=1h") // so that the event alone places it
 	p.node("TIDEWAIT_NODE_MEMORY=700Mi")
 	p.launch(missionDoc{name: "half", phases: []phaseDoc{{name: "hold", memory: "256Mi", script: "sleep 600"}}})
@@ -195,6 +199,7 @@ func TestAComposedPhaseWaitsAndIsPlacedAsOne(t *testing.T) {
 }
 
 func TestCancelEndsAllMachinesOfAPhase(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	p.launch(team(t, "team", "process", "",
@@ -218,6 +223,7 @@ func TestCancelEndsAllMachinesOfAPhase(t *testing.T) {
 }
 
 func TestTheTurnIsOfAllMachinesTogether(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	mission := team(t, "team", "process", "", agentDoc{name: "one", script: "echo done"}, agentDoc{name: "two", script: "sleep 600"})
@@ -234,6 +240,7 @@ func TestTheTurnIsOfAllMachinesTogether(t *testing.T) {
 }
 
 func TestTheAgentsDeathLosesAllMachinesOfAPhase(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	node := p.node()
 	p.launch(team(t, "team", "process", "",
@@ -254,6 +261,7 @@ func TestTheAgentsDeathLosesAllMachinesOfAPhase(t *testing.T) {
 }
 
 func TestAComposedPhaseInMicroVMs(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi", "TIDEWAIT_NODE_BOOT_TIMEOUT=1m")
 
@@ -279,6 +287,7 @@ func TestAComposedPhaseInMicroVMs(t *testing.T) {
 }
 
 func TestWhatAllMachinesHaveMadeIsKept(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	p.launch(team(t, "team", "process", "",
@@ -307,6 +316,7 @@ func TestWhatAllMachinesHaveMadeIsKept(t *testing.T) {
 }
 
 func TestTheMachinesOfAPhaseReachEachOtherByName(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(team(t, "team", "process", "until: [author]",
@@ -319,6 +329,7 @@ func TestTheMachinesOfAPhaseReachEachOtherByName(t *testing.T) {
 }
 
 func TestTheExampleOfAComposedPhase(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node("TIDEWAIT_NODE_MEMORY=1Gi")
 	example, err := filepath.Abs("../../examples/missions/composed.yaml")

@@ -55,6 +55,7 @@ func (p *product) repository() string {
 }
 
 func TestAHeldPhaseWaitsForItsRelease(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	p.launch(missionDoc{name: "m", phases: []phaseDoc{
@@ -108,6 +109,7 @@ func TestAHeldPhaseWaitsForItsRelease(t *testing.T) {
 }
 
 func TestAHoldWithABoundFailsByItself(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(missionDoc{name: "m", phases: []phaseDoc{
@@ -126,6 +128,7 @@ func TestAHoldWithABoundFailsByItself(t *testing.T) {
 // TestCancelEndsAWaitAtOnce cancels phases that are held, that back off, and that
 // queue.
 func TestCancelEndsAWaitAtOnce(t *testing.T) {
+	t.Parallel()
 	p := start(t, "TIDEWAIT_FLEET_ATTEMPT_BACKOFF=4m")
 	p.node()
 	p.launch(missionDoc{name: "held", phases: []phaseDoc{{name: "work", script: "true", extra: "hold: true"}}})
@@ -167,6 +170,7 @@ func (p *product) now() time.Time {
 }
 
 func TestFailedAttemptsBackOff(t *testing.T) {
+	long(t, 30*time.Second)
 	p := start(t, "TIDEWAIT_FLEET_ATTEMPT_BACKOFF=3s")
 	node := p.node()
 	// The first run is lost with its node and takes no attempt; the other three fail.
@@ -207,6 +211,7 @@ func TestFailedAttemptsBackOff(t *testing.T) {
 }
 
 func TestANudgeEndsABackOff(t *testing.T) {
+	t.Parallel()
 	p := start(t, "TIDEWAIT_FLEET_ATTEMPT_BACKOFF=4m")
 	p.node()
 	p.launch(missionDoc{name: "m", phases: []phaseDoc{{
@@ -225,6 +230,7 @@ func TestANudgeEndsABackOff(t *testing.T) {
 }
 
 func TestAMissionIsLaunchedAgainFromAPhase(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	doc := missionDoc{name: "m", phases: []phaseDoc{

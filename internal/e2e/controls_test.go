@@ -4,6 +4,7 @@ import (
 	"context"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,7 @@ import (
 
 // TestNegativeControls provokes refusals; each must fail in its own way.
 func TestNegativeControls(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	refused := func(t *testing.T, m missionDoc, code string) {
 		t.Helper()
@@ -64,6 +66,7 @@ func (p *product) nodeState() string {
 
 // TestCordonAndDrain steers a node while phases wait for it.
 func TestCordonAndDrain(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	p.must("node", "cordon", "n1", "--reason", "a test")
@@ -84,6 +87,7 @@ func TestCordonAndDrain(t *testing.T) {
 // TestEveryKindOfWaitIsSeen makes phases and missions wait for something other
 // than capacity, and finds each wait where people look.
 func TestEveryKindOfWaitIsSeen(t *testing.T) {
+	long(t, 30*time.Second)
 	p := start(t, "TIDEWAIT_FLEET_LEASE=40s", "TIDEWAIT_FLEET_LOST_AFTER=60s")
 	node := p.node()
 	p.launch(missionDoc{name: "m", phases: []phaseDoc{{name: "work", script: "sleep 2; echo x > x.txt"}}})
@@ -116,6 +120,7 @@ func TestEveryKindOfWaitIsSeen(t *testing.T) {
 
 // TestPostgresAway stops the database under a waiting and a running phase.
 func TestPostgresAway(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	p.launch(missionDoc{name: "runs", phases: []phaseDoc{{name: "work", memory: "512Mi", script: "sleep 4; echo x > x.txt"}}})
@@ -141,6 +146,7 @@ func TestPostgresAway(t *testing.T) {
 // that asks for a virtual machine is refused, although the node could run
 // processes.
 func TestNothingStandsInForQEMU(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node("TIDEWAIT_NODE_BACKENDS=microvm,process", "TIDEWAIT_NODE_QEMU=/nowhere/qemu")
 	out := p.must("node", "show", "n1")

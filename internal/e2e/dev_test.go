@@ -20,6 +20,8 @@ import (
 // TestDevStack starts the whole stack as a person does, works with it, stops it
 // with Ctrl-C and starts it again: nothing is left running, nothing is lost.
 func TestDevStack(t *testing.T) {
+	t.Parallel()
+	stacks.take(t)
 	dir := devstacktest.Dir(t)
 	first := startDev(t, dir)
 	out := first.cli(t, 0, "mission", "launch", "--wait", first.mission(t))

@@ -57,6 +57,7 @@ func (p *product) awaitStep(run, step string) {
 // and the mission must end as if nothing had happened: a run lost with its node
 // is run again and costs the phase no attempt.
 func TestSIGKILL(t *testing.T) {
+	long(t, 240*time.Second)
 	p := start(t)
 	work := bigWorkspace(t)
 	node := p.node("TIDEWAIT_LOG_LEVEL=debug", "TIDEWAIT_NODE_DISK=8Gi")
@@ -99,6 +100,7 @@ func TestSIGKILL(t *testing.T) {
 }
 
 func TestRestartsKeepTheFirstRefusal(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	p.launch(holder("big"))
@@ -146,6 +148,7 @@ func (p *product) reset(workflowID string) {
 }
 
 func TestBoundIsNotMovedByRestartOrReset(t *testing.T) {
+	long(t, 30*time.Second)
 	p := start(t)
 	p.node()
 	p.launch(holder("big"))
@@ -174,6 +177,7 @@ func TestBoundIsNotMovedByRestartOrReset(t *testing.T) {
 // TestTemporalLosesTheWorkflow terminates workflows, and empties Temporal's
 // database: nobody works on the missions any more, and they say so.
 func TestTemporalLosesTheWorkflow(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	ctx := t.Context()

@@ -21,6 +21,10 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) int {
+	if err := parallel(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "e2e-bin-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestMissionInMicroVMs(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi")
 
@@ -44,6 +45,7 @@ func TestMissionInMicroVMs(t *testing.T) {
 }
 
 func TestSecondPhaseWaitsAndIsPlacedWhenTheNodeIsFreed(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	p.launch(holder("big"))
@@ -78,6 +80,7 @@ func TestSecondPhaseWaitsAndIsPlacedWhenTheNodeIsFreed(t *testing.T) {
 }
 
 func TestNudgeLooksAtOnce(t *testing.T) {
+	t.Parallel()
 	p := start(t, "TIDEWAIT_FLEET_RETRY_INTERVAL=1h")
 	p.node()
 	p.launch(holder("big"))
@@ -103,6 +106,7 @@ func TestNudgeLooksAtOnce(t *testing.T) {
 }
 
 func TestFailuresSayWhyAndLeaveNothing(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	for _, test := range []struct {
@@ -157,6 +161,7 @@ func TestFailuresSayWhyAndLeaveNothing(t *testing.T) {
 }
 
 func TestGuestThatDies(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi")
 	p.launch(missionDoc{name: "dies", backend: "microvm", phases: []phaseDoc{{name: "work", script: "sleep 600"}}})

@@ -13,6 +13,7 @@ import (
 // runs beside its hold and what does not, and who is ahead. The retries behind
 // the head window are stretched; those phases are placed as soon as others.
 func TestOrderOnOneNode(t *testing.T) {
+	t.Parallel()
 	p := start(t, "TIDEWAIT_FLEET_HEAD_WINDOW=1")
 	p.node()
 	one := func(name, memory, turn, script string) missionDoc {

@@ -33,6 +33,7 @@ func fleetName(prefix string, i int) string { return fmt.Sprintf("%s%02d", prefi
 // TestEnginesAreKilledAndFrozen kills and freezes engines in the middle of
 // deployments. Another one takes over, and no host is told anything twice.
 func TestEnginesAreKilledAndFrozen(t *testing.T) {
+	long(t, 90*time.Second)
 	p := start(t)
 	s := p.lattice("default")
 	other, err := p.StartWorker(t.Context(), "other", []string{"engine"})
@@ -196,6 +197,7 @@ func (s *site) undeployedBehindTheirBacks() {
 
 // TestRestart: the engine is away, the hosts go, the engine comes back.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	s := p.lattice("default")
 	for _, kill := range []bool{true, false} {

@@ -21,9 +21,11 @@ import (
 // TestReconcile keeps applications true in many lattices at once, each test in
 // its own.
 func TestReconcile(t *testing.T) {
+	long(t, 160*time.Second)
 	p := start(t)
+	lattices := &turns{places: 6}
 	t.Run("lattices", func(t *testing.T) {
-		for _, test := range []struct {
+		for i, test := range []struct {
 			name string
 			do   func(*site)
 		}{
@@ -51,7 +53,8 @@ func TestReconcile(t *testing.T) {
 			{"shared-id", sharesUnderAnID},
 		} {
 			t.Run(test.name, func(t *testing.T) {
-				t.Parallel()
+				long(t, time.Hour-time.Duration(i))
+				lattices.take(t)
 				test.do(p.in(t).lattice(test.name))
 			})
 		}

@@ -63,6 +63,7 @@ const allSecrets = `secrets: [{name: API_TOKEN, from: "file:api-token"}, {name: 
 // looks for them everywhere. Beside them goes a control, a plain variable that
 // the same search has to find.
 func TestSecretsAreNowhereElse(t *testing.T) {
+	t.Parallel()
 	p, s := startWithSecrets(t)
 	p.node("TIDEWAIT_NODE_BACKENDS=process,microvm", "TIDEWAIT_NODE_MEMORY=1500Mi", "TIDEWAIT_NODE_BOOT_TIMEOUT=60s")
 	control := random("control")
@@ -254,6 +255,7 @@ func (p *product) checkouts() []byte {
 }
 
 func TestSecretsThatTheGatewayDoesNotGive(t *testing.T) {
+	t.Parallel()
 	p, s := startWithSecrets(t)
 	p.node()
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "open"), []byte(s.file), 0o600))
@@ -288,6 +290,7 @@ func (p *product) secretOnAFullNode() {
 }
 
 func TestSecretsWaitForTheirGateway(t *testing.T) {
+	t.Parallel()
 	p, _ := startWithSecrets(t)
 	p.node()
 	for i, c := range []struct {
@@ -329,6 +332,7 @@ func TestSecretsWaitForTheirGateway(t *testing.T) {
 }
 
 func TestSecretsOfAGatewayThatStaysAway(t *testing.T) {
+	t.Parallel()
 	p, _ := startWithSecrets(t, "TIDEWAIT_NODE_STEP_TIMEOUT=3s")
 	p.node()
 	p.secretOnAFullNode()
@@ -348,6 +352,7 @@ func TestSecretsOfAGatewayThatStaysAway(t *testing.T) {
 // TestSecretsOfARunThatIsExecutedAgain resets a phase whose run has its secrets:
 // the second execution has another key, gets none and counts as lost.
 func TestSecretsOfARunThatIsExecutedAgain(t *testing.T) {
+	t.Parallel()
 	p, _ := startWithSecrets(t)
 	p.node()
 	p.launch(missionDoc{name: "reset", phases: []phaseDoc{{name: "work", extra: allSecrets, script: `test -n "$API_TOKEN"; sleep 5`}}})
@@ -366,6 +371,7 @@ func TestSecretsOfARunThatIsExecutedAgain(t *testing.T) {
 
 // TestSecretsOfAgents gives each agent its own, and those of the phase to all.
 func TestSecretsOfAgents(t *testing.T) {
+	t.Parallel()
 	p, s := startWithSecrets(t)
 	p.node("TIDEWAIT_NODE_MEMORY=2Gi")
 	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(team(t, "team", "process", `secrets: [{name: SHARED, from: "env:E2E_SECRET"}]`,

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,6 +14,7 @@ import (
 // TestFastStarts runs a mission whose machine is booted, and one whose machine is
 // restored from the snapshot that is made in between.
 func TestFastStarts(t *testing.T) {
+	long(t, 60*time.Second)
 	p := start(t)
 	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi", "TIDEWAIT_NODE_BOOT_TIMEOUT=1m")
 	starts := func() vm.Starts {

@@ -30,8 +30,10 @@ func (p *product) machineGone(args ...string) time.Duration {
 }
 
 func TestACancelledRunIsGoneInTime(t *testing.T) {
+	t.Parallel()
 	for backend, env := range backends {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			p := start(t, longGrace...)
 			p.node(append(env, longGrace...)...)
 			// PID 1 of the guest and a trap of the shell: the command hears TERM and ignores it.
@@ -73,8 +75,10 @@ func (p *product) logged(name, line string) {
 }
 
 func TestWhatACancelledRunHadMadeIsKept(t *testing.T) {
+	t.Parallel()
 	for backend, env := range backends {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			p := start(t, longGrace...)
 			p.node(append(env, longGrace...)...)
 			p.launch(missionDoc{name: "m", backend: backend, phases: []phaseDoc{
@@ -126,6 +130,7 @@ func TestWhatACancelledRunHadMadeIsKept(t *testing.T) {
 }
 
 func TestACancelSaysWhenThereIsNothingToKeep(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.node()
 	p.launch(missionDoc{name: "m", phases: []phaseDoc{{name: "work", script: "trap '' TERM; echo deaf; while :; do sleep 1; done"}}})
@@ -139,8 +144,10 @@ func TestACancelSaysWhenThereIsNothingToKeep(t *testing.T) {
 }
 
 func TestHowACommandEndedIsToldApart(t *testing.T) {
+	t.Parallel()
 	for backend, env := range backends {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			p := start(t)
 			p.node(env...)
 			for _, test := range []struct {
@@ -184,6 +191,7 @@ func TestHowACommandEndedIsToldApart(t *testing.T) {
 
 // TestLimitsSayWhatTheyAre passes each limit of a run, and finds its own code.
 func TestLimitsSayWhatTheyAre(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name, env, script, disk, extra, code, says string
 	}{
@@ -197,6 +205,7 @@ func TestLimitsSayWhatTheyAre(t *testing.T) {
 		{name: "size", env: "TIDEWAIT_NODE_RESULT_BYTES=1000", script: "head -c 1001 /dev/zero > big", code: "results_too_large", says: "and 1000 bytes (at big)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			p := start(t)
 			env := []string{"TIDEWAIT_NODE_DISK=8Gi", "TIDEWAIT_NODE_RESULT_BYTES=8589934592"}
 			if test.env != "" {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
@@ -124,6 +125,7 @@ func tenancy(t *testing.T) (o operator, product, first, second account) {
 // TestTenants: two tenants have lattices and applications of the same names.
 // Neither sees or touches anything of the other's.
 func TestTenants(t *testing.T) {
+	long(t, 40*time.Second)
 	o, own, one, two := tenancy(t)
 	url := o.serve(own, one, two)
 	credentials := map[string]string{}

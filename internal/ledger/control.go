@@ -36,6 +36,7 @@ type Hold struct {
 // since the last look.
 type Gate struct {
 	Hold    *Hold `json:"hold,omitempty"`    // of the document
+	Attempt int   `json:"attempt,omitempty"` // that the pause came before which Resume has ended; 0: any
 	Release *Act  `json:"release,omitempty"` // somebody released it
 	Resume  Wake  `json:"resume,omitempty"`  // what ended its back-off; empty: nothing has
 	By      *Act  `json:"by,omitempty"`      // who did, when a person
@@ -47,6 +48,7 @@ type Gate struct {
 type Pause struct {
 	Kind     string        `json:"kind"` // KindHold or KindBackoff
 	Code     string        `json:"code"`
+	Attempt  int           `json:"attempt,omitempty"` // that comes after a back-off
 	Sentence string        `json:"sentence"`
 	Since    time.Time     `json:"since"`          // stamped once, by the database's clock
 	Bound    time.Time     `json:"bound,omitzero"` // when a hold fails by itself; zero: never

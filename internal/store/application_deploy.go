@@ -278,15 +278,16 @@ FROM lattices WHERE account = $1 AND lattice = $2`, key.Account, key.Lattice).Sc
 // found none first.
 func noteLatticeWait(ctx context.Context, tx pgx.Tx, key ledger.AppKey, applicationID int64, code, reason string) (time.Time, error) {
 	var since time.Time
-	err := tx.QueryRow(ctx, `
+	workflow := api.AppWorkflowID(key.Account, key.Lattice, key.Name)
+	b := &pgx.Batch{}
+	queueReplaceWait(b, workflow, ledger.KindLattice)
+	b.Queue(`
 INSERT INTO open_waits AS o (workflow_id, application_id, kind, code, reason, since, checked_at)
 VALUES ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp())
-ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason, bound = NULL,
-    since = CASE WHEN o.kind = EXCLUDED.kind THEN o.since ELSE EXCLUDED.since END, kind = EXCLUDED.kind,
-    checked_at = EXCLUDED.checked_at
-RETURNING since`,
-		api.AppWorkflowID(key.Account, key.Lattice, key.Name), applicationID, ledger.KindLattice, code, reason).
-		Scan(&since)
+ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason, bound = NULL, checked_at = EXCLUDED.checked_at
+RETURNING since`, workflow, applicationID, ledger.KindLattice, code, reason).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&since) })
+	err := exec(ctx, tx, b)
 	return since.UTC(), err
 }
 

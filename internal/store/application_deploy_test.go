@@ -208,11 +208,13 @@ SELECT account, lattice, application, kind, code, reason, ended_by, actor, since
 		WorkflowID: "app.default.west.shop", App: &key, Kind: "observer", Code: "observer_absent", Reason: "no observer", Since: time.Now(),
 	}))
 	require.NoError(t, s.ClearWait(ctx, "app.default.west.shop"))
-	require.Equal(t, past{"default", "west", "shop", "observer", "observer_absent", "no observer", "answered", "", true}, history()[2])
+	require.Equal(t, []past{
+		ended("changed", ""), {"default", "west", "shop", "observer", "observer_absent", "no observer", "answered", "", true},
+	}, history()[2:])
 
 	deploy(t, s, key, nil)
 	remove(t, s, key, nil)
-	require.Equal(t, ended("deleted", "carl"), history()[3])
+	require.Equal(t, ended("deleted", "carl"), history()[4])
 	require.Zero(t, count(t, db, "SELECT count(*) FROM open_waits"))
 	require.Zero(t, count(t, db, "SELECT count(*) FROM application_ids"))
 }

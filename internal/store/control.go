@@ -17,6 +17,7 @@ type gated struct {
 	id, missionID  int64
 	mission, phase string
 	status         string
+	attempt        int
 
 	heldSince, heldBound, releasedAt, retryAt *time.Time
 	now                                       time.Time
@@ -25,9 +26,9 @@ type gated struct {
 func lockGated(ctx context.Context, tx pgx.Tx, phaseID int64) (gated, error) {
 	g := gated{id: phaseID}
 	err := tx.QueryRow(ctx, `
-SELECT p.mission_id, m.name, p.name, p.status, p.held_since, p.held_bound, p.released_at, p.retry_at, clock_timestamp()
+SELECT p.mission_id, m.name, p.name, p.status, p.attempt, p.held_since, p.held_bound, p.released_at, p.retry_at, clock_timestamp()
 FROM mission_phases p JOIN missions m ON m.id = p.mission_id WHERE p.id = $1 FOR UPDATE OF p`, phaseID).
-		Scan(&g.missionID, &g.mission, &g.phase, &g.status, &g.heldSince, &g.heldBound, &g.releasedAt, &g.retryAt, &g.now)
+		Scan(&g.missionID, &g.mission, &g.phase, &g.status, &g.attempt, &g.heldSince, &g.heldBound, &g.releasedAt, &g.retryAt, &g.now)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return g, fmt.Errorf("phase %d: %w", phaseID, ErrNotFound)
 	}
@@ -131,6 +132,7 @@ func (g gated) queueOpen(b *pgx.Batch, p ledger.Pause, attempts int) {
 	if !p.Next.IsZero() {
 		next = &p.Next
 	}
+	queueReplaceWait(b, g.workflowID(), p.Kind)
 	b.Queue(`
 INSERT INTO open_waits (workflow_id, mission_id, phase_id, kind, code, reason, since, bound, next_check, attempts)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
@@ -143,7 +145,7 @@ ON CONFLICT (workflow_id) DO UPDATE SET kind = EXCLUDED.kind, code = EXCLUDED.co
 // backOff is the pause of a phase that backs off. When it is over the phase has
 // its place in the queue again.
 func (g gated) backOff(ctx context.Context, tx pgx.Tx, in ledger.Gate) (*ledger.Pause, error) {
-	if in.Resume == "" {
+	if in.Resume == "" || in.Attempt != 0 && in.Attempt != g.attempt { // what ended an earlier back-off does not end this one
 		rows, err := tx.Query(ctx, pausesSQL, []int64{g.id})
 		if err != nil {
 			return nil, err
@@ -169,7 +171,7 @@ func (g gated) backOff(ctx context.Context, tx pgx.Tx, in ledger.Gate) (*ledger.
 // pausesSQL reads the pauses of phases that are not in the queue. What the list of
 // waits does not say, the phase and its latest failed run do.
 const pausesSQL = `
-SELECT p.id, p.held_bound, p.retry_at, COALESCE(w.since, r.ended_at, p.retry_at, p.held_since), clock_timestamp(),
+SELECT p.id, p.attempt, p.held_bound, p.retry_at, COALESCE(w.since, r.ended_at, p.retry_at, p.held_since), clock_timestamp(),
        COALESCE(w.reason, CASE WHEN p.retry_at IS NULL THEN 'held by its document until somebody releases it'
                                ELSE 'an attempt failed: ' || COALESCE(r.failure, 'not known how') END),
        COALESCE(w.attempts, r.attempts, 0)
@@ -191,16 +193,17 @@ type paused struct {
 func scanPause(row pgx.CollectableRow) (paused, error) {
 	var (
 		p              paused
+		attempt        int
 		bound, retryAt *time.Time
 		now            time.Time
 	)
-	if err := row.Scan(&p.phaseID, &bound, &retryAt, &p.Since, &now, &p.Sentence, &p.attempts); err != nil {
+	if err := row.Scan(&p.phaseID, &attempt, &bound, &retryAt, &p.Since, &now, &p.Sentence, &p.attempts); err != nil {
 		return p, err
 	}
 	p.Since = p.Since.UTC()
 	switch {
 	case retryAt != nil:
-		p.Kind, p.Code = ledger.KindBackoff, ledger.CodeCommandFailed
+		p.Kind, p.Code, p.Attempt = ledger.KindBackoff, ledger.CodeCommandFailed, attempt
 		p.Next, p.Left = retryAt.UTC(), max(retryAt.Sub(now), 0)
 	default:
 		p.Kind, p.Code = ledger.KindHold, ledger.CodeAwaitingRelease

@@ -195,7 +195,7 @@ func TestABackOffKeepsThePhaseOutOfTheQueueAndItsPlaceInIt(t *testing.T) {
 	require.True(t, w[0].NextCheck.Equal(paused.Next))
 	require.Positive(t, paused.Left)
 	for range 2 {
-		require.Equal(t, ledger.Outcome{}, gate(t, s, id, ledger.Gate{Resume: ledger.WakeNudge, By: &ledger.Act{Verb: "nudge", Actor: "ann"}}))
+		require.Equal(t, ledger.Outcome{}, gate(t, s, id, ledger.Gate{Attempt: 2, Resume: ledger.WakeNudge, By: &ledger.Act{Verb: "nudge", Actor: "ann"}}))
 	}
 	require.Equal(t, 1, look(t, s, id, 2, ledger.WakeFirst).Waiting.Position, "its place is that of its first asking")
 
@@ -284,7 +284,7 @@ func TestAResetWorkflowLeavesThePauseOfItsPhase(t *testing.T) {
 	again := gate(t, s, backing, ledger.Gate{}).Paused
 	require.Equal(t, `an attempt failed: command "make" exited with code 2`, again.Sentence)
 	require.Equal(t, 1, waits(t, s)[0].Attempts)
-	require.Equal(t, ledger.Outcome{}, gate(t, s, backing, ledger.Gate{Resume: ledger.WakeTimer}))
+	require.Equal(t, ledger.Outcome{}, gate(t, s, backing, ledger.Gate{Attempt: 2, Resume: ledger.WakeTimer}))
 	require.NotNil(t, look(t, s, backing, 2, ledger.WakeFirst).Placed)
 }
 
@@ -330,7 +330,7 @@ func TestAttemptsAreCountedByTheDatabase(t *testing.T) {
 	register(t, s, node("a", 1024))
 	id := launch(t, s, draft("m", 1, 1000, time.Hour)).Phases[0].ID
 	fail(t, s, id, 1, 3)
-	gate(t, s, id, ledger.Gate{Resume: ledger.WakeTimer})
+	gate(t, s, id, ledger.Gate{Attempt: 2, Resume: ledger.WakeTimer})
 	require.NotNil(t, look(t, s, id, 2, ledger.WakeFirst).Placed)
 	// A node that is lost takes no attempt.
 	attempt, err := s.RetryPhase(ctx, id, 2, ledger.RunEnd{Status: "lost", FailureCode: "node_lost"})
@@ -340,7 +340,8 @@ func TestAttemptsAreCountedByTheDatabase(t *testing.T) {
 	require.Equal(t, ledger.BackedOff{Attempt: 4}, fail(t, s, id, 3, 3))
 	require.Contains(t, waits(t, s)[0].Reason, "attempt 2 of 3 failed: ")
 	require.Contains(t, waits(t, s)[0].Reason, "; attempt 3 begins after a pause of 20s")
-	gate(t, s, id, ledger.Gate{Resume: ledger.WakeTimer})
+	require.NotNil(t, gate(t, s, id, ledger.Gate{Attempt: 2, Resume: ledger.WakeTimer}).Paused, "what ended an earlier back-off does not end this one")
+	gate(t, s, id, ledger.Gate{Attempt: 4, Resume: ledger.WakeTimer})
 
 	require.Equal(t, ledger.BackedOff{Attempt: 4, Exhausted: true}, fail(t, s, id, 4, 3))
 	require.Equal(t, ledger.BackedOff{Attempt: 4, Exhausted: true}, backOff(t, s, id, 4, 3), "the run is still open")
@@ -479,4 +480,30 @@ func TestACancelBesideAPassLeavesNoWait(t *testing.T) {
 		both.Wait()
 	}
 	require.Zero(t, count(t, db, "SELECT count(*) FROM capacity_waits"))
+}
+
+func TestAWaitThatAnotherTakesThePlaceOfIsKept(t *testing.T) {
+	s, _ := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 1, 1000, time.Hour))
+	id := l.Phases[0].ID
+	placed := look(t, s, id, 1, ledger.WakeFirst).Placed
+	require.NotNil(t, placed)
+	require.NoError(t, s.NoteSecretsWait(ctx, placed.RunID, "gateway g does not answer", time.Minute, time.Second))
+
+	w := ledger.OpenWait{
+		WorkflowID: "phase.m.p1", MissionID: l.MissionID, PhaseID: id, Kind: "node", Code: "node_silent",
+		Reason: "node a is silent", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	}
+	require.NoError(t, s.NoteWait(ctx, w))
+	w.Reason, w.Since = "node a is still silent", w.Since.Add(time.Hour)
+	require.NoError(t, s.NoteWait(ctx, w))
+
+	open := waits(t, s)
+	require.Len(t, open, 1)
+	require.Equal(t, []string{"node", "node a is still silent"}, []string{open[0].Kind, open[0].Reason})
+	require.True(t, open[0].Since.Equal(w.Since.Add(-time.Hour)), "the first time is kept")
+	past := show(t, s, "m", 0).PhaseList[0].Waits
+	require.Len(t, past, 1)
+	require.Equal(t, []string{"gateway", "gateway_unreachable", "changed"}, []string{past[0].Kind, past[0].Code, past[0].EndedBy})
 }

@@ -814,7 +814,9 @@ func TestWaitsThatWorkflowsOfApplicationsDeclare(t *testing.T) {
 	require.NoError(t, s.ClearWait(ctx, "app.default.west.shop"))
 	require.Nil(t, waitOf(t, s, key))
 	require.NoError(t, s.ClearWait(ctx, "app.default.west.shop"), "twice does no harm")
-	require.Equal(t, []string{"shop observer_absent answered"}, pastWaits(t, db))
+	require.Equal(t, []string{
+		"shop never_observed changed", "shop observer_silent changed", "shop fetch_failed changed", "shop observer_absent answered",
+	}, pastWaits(t, db))
 
 	note(appKey("unknown"), "observer", "observer_absent", firstWait)
 	require.Zero(t, count(t, db, "SELECT count(*) FROM open_waits"), "nobody waits for what is not stored")
@@ -822,7 +824,7 @@ func TestWaitsThatWorkflowsOfApplicationsDeclare(t *testing.T) {
 	remove(t, s, key, nil)
 	note(key, "observer", "observer_absent", firstWait)
 	require.Zero(t, count(t, db, "SELECT count(*) FROM open_waits"), "nor for what is deleted")
-	require.Equal(t, "shop observer_absent deleted", pastWaits(t, db)[1])
+	require.Equal(t, "shop observer_absent deleted", pastWaits(t, db)[4])
 }
 
 // unchecked takes the moment of the last look away, which is the clock's.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,34 +12,42 @@ import (
 )
 
 // NoteWait records a wait that a workflow declares, or what changed of it. Since
-// is kept from the first time. An application that is not deployed any more
-// does not wait.
+// is kept from the first time; a wait of another kind that it had ends with it. An
+// application that is not deployed any more does not wait.
 func (s *Store) NoteWait(ctx context.Context, w ledger.OpenWait) error {
-	var mission, phase *int64
-	var app ledger.AppKey // of no application
-	switch {
-	case w.App != nil:
-		app = *w.App
-	case w.PhaseID != 0:
-		mission, phase = &w.MissionID, &w.PhaseID
-	default:
-		mission = &w.MissionID
-	}
-	var bound *time.Time
-	if !w.Bound.IsZero() {
-		bound = &w.Bound
-	}
-	_, err := s.pool.Exec(ctx, `
-WITH app AS (
-    SELECT id FROM applications WHERE account = $9 AND lattice = $10 AND name = $11 AND deployed_version IS NOT NULL
-    FOR KEY SHARE) -- before the row of the wait, as a deploy takes them
-INSERT INTO open_waits AS o (workflow_id, mission_id, phase_id, application_id, kind, code, reason, since, bound)
-SELECT $1, $2, $3, app.id, $4, $5, $6, $7, $8 FROM (SELECT 1) one LEFT JOIN app ON true
-WHERE $2::bigint IS NOT NULL OR app.id IS NOT NULL
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		var mission, phase, application *int64
+		switch {
+		case w.App != nil:
+			// Its row comes before that of the wait, as a deploy takes them.
+			err := tx.QueryRow(ctx, `
+SELECT id FROM applications WHERE account = $1 AND lattice = $2 AND name = $3 AND deployed_version IS NOT NULL FOR KEY SHARE`,
+				w.App.Account, w.App.Lattice, w.App.Name).Scan(&application)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		case w.PhaseID != 0:
+			mission, phase = &w.MissionID, &w.PhaseID
+		default:
+			mission = &w.MissionID
+		}
+		var bound *time.Time
+		if !w.Bound.IsZero() {
+			bound = &w.Bound
+		}
+		b := &pgx.Batch{}
+		queueReplaceWait(b, w.WorkflowID, w.Kind)
+		b.Queue(`
+INSERT INTO open_waits (workflow_id, mission_id, phase_id, application_id, kind, code, reason, since, bound)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason, bound = EXCLUDED.bound,
-    since = CASE WHEN o.kind = EXCLUDED.kind THEN o.since ELSE EXCLUDED.since END, kind = EXCLUDED.kind,
     checked_at = clock_timestamp()`,
-		w.WorkflowID, mission, phase, w.Kind, w.Code, w.Reason, w.Since, bound, app.Account, app.Lattice, app.Name)
+			w.WorkflowID, mission, phase, application, w.Kind, w.Code, w.Reason, w.Since, bound)
+		return exec(ctx, tx, b)
+	})
 	if err != nil {
 		return fmt.Errorf("record the wait of %s: %w", w.WorkflowID, err)
 	}
@@ -56,6 +65,17 @@ WITH gone AS (
 INSERT INTO wait_history (mission_id, phase_id, account, lattice, application, kind, code, reason, since, ended_at, ended_by, actor, attempts)
 SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), $5, $6, g.attempts
 FROM gone g LEFT JOIN applications a ON a.id = g.application_id`
+
+// replacedWaitSQL moves the wait of a workflow into the history because another
+// kind takes its place.
+const replacedWaitSQL = `
+WITH gone AS (DELETE FROM open_waits WHERE workflow_id = $1 AND kind <> $2 RETURNING *)
+INSERT INTO wait_history (mission_id, phase_id, account, lattice, application, kind, code, reason, since, ended_at, ended_by, attempts)
+SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), 'changed', g.attempts
+FROM gone g LEFT JOIN applications a ON a.id = g.application_id`
+
+// queueReplaceWait makes way for a wait of a kind.
+func queueReplaceWait(b *pgx.Batch, workflowID, kind string) { b.Queue(replacedWaitSQL, workflowID, kind) }
 
 // endSettledWaitSQL does the same to the wait of an application that a deployment
 // is answer enough to: for the next try of what failed, and for any host at all.
