@@ -8,6 +8,7 @@ import (
 
 	"tidewait/internal/agent"
 	"tidewait/internal/api"
+	"tidewait/internal/gateway"
 	"tidewait/internal/ledger"
 	"tidewait/internal/store"
 	"tidewait/internal/workspace"
@@ -27,6 +28,8 @@ func asTemporal(err error) error {
 		return final(refused.Message, workflows.ErrTypeWorkspaceRefused, refused.Code)
 	case errors.As(err, &superseded):
 		return final(superseded.Error(), workflows.ErrTypeWorkspaceRefused, "superseded")
+	case errors.Is(err, gateway.ErrStale), errors.Is(err, store.ErrStale):
+		return final(err.Error(), workflows.ErrTypeRunStale)
 	case errors.Is(err, store.ErrRunning):
 		return final(err.Error(), api.ErrTypeRunning)
 	case errors.Is(err, store.ErrNoGateway):

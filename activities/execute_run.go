@@ -35,10 +35,14 @@ type Progress struct {
 	At   time.Time `json:"at"`
 }
 
-// ExecuteRun carries one run through its steps on this node.
+// ExecuteRun carries one run through its steps on this node, once the node may
+// have machines: nobody knows yet whether an agent that was just started may.
 func (n *Node) ExecuteRun(ctx context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
 	p := &progress{last: Progress{Run: in.Machine.RunID}}
 	defer heartbeat.Keep(ctx, beatEvery, p.now)()
+	if err := n.Agent.Await(ctx); err != nil {
+		return workflows.ExecuteRunResult{}, err
+	}
 	return n.Agent.Execute(ctx, in, p.take)
 }
 

@@ -25,7 +25,7 @@ func TestMigrations(t *testing.T) {
 
 	err := migrations.Check(ctx, url)
 	require.ErrorIs(t, err, migrations.ErrSchema)
-	require.ErrorContains(t, err, "it is at version 0, this binary needs 8; run `tidewait-worker migrate`")
+	require.ErrorContains(t, err, "it is at version 0, this binary needs 9; run `tidewait-worker migrate`")
 
 	// Several workers may be started at once: each migration runs once.
 	applied := make([][]migrations.Applied, 4)
@@ -41,7 +41,7 @@ func TestMigrations(t *testing.T) {
 	for _, a := range applied {
 		total += len(a)
 	}
-	require.Equal(t, 8, total)
+	require.Equal(t, 9, total)
 	require.NoError(t, migrations.Check(ctx, url))
 
 	db, err := pgx.Connect(ctx, url)
@@ -58,5 +58,5 @@ SELECT data_type FROM information_schema.columns WHERE table_name = 'mission_pha
 	require.NoError(t, err)
 	err = migrations.Check(ctx, url)
 	require.ErrorIs(t, err, migrations.ErrSchema)
-	require.ErrorContains(t, err, "it is at version 99999, this binary knows only 8; use a newer tidewait-worker")
+	require.ErrorContains(t, err, "it is at version 99999, this binary knows only 9; use a newer tidewait-worker")
 }

@@ -77,7 +77,8 @@ func (c *cli) showNode(ctx context.Context, e *engine, name string) error {
 // nodeChange is a command that moves a node to another state.
 type nodeChange struct {
 	verb, subject, short string
-	deadline             bool // takes --deadline
+	deadline             bool   // takes --deadline
+	undo                 string // subject of --undo; empty: there is none
 }
 
 var nodeChanges = []nodeChange{
@@ -85,12 +86,13 @@ var nodeChanges = []nodeChange{
 	{verb: "uncordon", subject: api.SubjectNodeUncordon, short: "Give a cordoned node work again"},
 	{verb: "drain", subject: api.SubjectNodeDrain, short: "Give a node no new work and let what runs there end", deadline: true},
 	{verb: "undrain", subject: api.SubjectNodeUndrain, short: "End a drain and give the node work again"},
-	{verb: "retire", subject: api.SubjectNodeRetire, short: "Take a node out of the fleet for good"},
+	{verb: "retire", subject: api.SubjectNodeRetire, short: "Take a node out of the fleet for good", undo: api.SubjectNodeUnretire},
 }
 
 func nodeChangeCommand(c *cli, change nodeChange) *cobra.Command {
 	var request api.NodeRequest
 	var deadline time.Duration
+	var undo bool
 	cmd := &cobra.Command{
 		Use:               change.verb + " NAME",
 		Short:             change.short,
@@ -102,8 +104,12 @@ func nodeChangeCommand(c *cli, change nodeChange) *cobra.Command {
 				return usage("--deadline %s is negative; give the time that running phases have left, such as 30m", deadline)
 			}
 			request.Name, request.Deadline = args[0], deadline.Milliseconds()
+			subject := change.subject
+			if undo {
+				subject = change.undo
+			}
 			return c.withEngine(cmd, func(ctx context.Context, e *engine) error {
-				node, err := ask[api.Node](ctx, e, change.subject, request)
+				node, err := ask[api.Node](ctx, e, subject, request)
 				if err != nil {
 					return err
 				}
@@ -117,6 +123,9 @@ func nodeChangeCommand(c *cli, change nodeChange) *cobra.Command {
 	cmd.Flags().StringVar(&request.Actor, "actor", defaultActor(), "who does this")
 	if change.deadline {
 		cmd.Flags().DurationVar(&deadline, "deadline", 0, "stop what still runs after this long (default never)")
+	}
+	if change.undo != "" {
+		cmd.Flags().BoolVar(&undo, "undo", false, "bring the node back; start its agent afterwards")
 	}
 	return cmd
 }

@@ -27,9 +27,10 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	if err := migrations.Check(ctx, s.Postgres.URL); err != nil {
 		return err
 	}
-	db, err := store.Open(ctx, s.Postgres.URL, s.Postgres.MaxConns, store.Rules{
+	rules := store.Rules{
 		SuspectAfter: s.Fleet.SuspectAfter, LostAfter: s.Fleet.LostAfter, Ageing: s.Fleet.Ageing, HeadWindow: s.Fleet.HeadWindow,
-	})
+	}
+	db, err := store.Open(ctx, s.Postgres.URL, s.Postgres.MaxConns, rules)
 	if err != nil {
 		return err
 	}
@@ -55,6 +56,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	server := engine.Server{
 		Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Changed: courier.Kick, Version: version, Log: svc.log,
 	}
+	listening := engine.Listening{Store: db, NATS: svc.nats, Every: rules.ListenEvery(), Log: svc.log}
 	secrets := engine.Secrets{Store: db, NATS: svc.nats, Version: version, Log: svc.log}
 
 	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
@@ -89,6 +91,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 
 	g.Go(func() error { dispatcher.Run(ctx); return nil })
 	g.Go(func() error { sweep.Run(ctx); return nil })
+	g.Go(func() error { listening.Run(ctx); return nil })
 	g.Go(func() error { courier.Run(ctx); return nil })
 	serving := make(chan struct{}, 3)
 	up := func() { serving <- struct{}{} }

@@ -26,7 +26,8 @@ func runGateway(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	g := &gateway.Gateway{
-		ID: id, Version: version, Checkouts: checkouts, Secrets: s.Gateway.Secrets(), JS: svc.js, Heartbeat: s.Fleet.HeartbeatInterval, Log: svc.log,
+		ID: id, Version: version, Checkouts: checkouts, Secrets: s.Gateway.Secrets(), JS: svc.js, NATS: svc.nats,
+		Heartbeat: s.Fleet.HeartbeatInterval, Log: svc.log,
 	}
 	w := worker.New(svc.temporal, workflows.GatewayQueue(id), worker.Options{
 		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: 8,

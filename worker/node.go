@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -71,12 +72,16 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 		case <-ctx.Done():
 		}
 	}()
-	a.Run(ctx, registered)
+	err = a.Run(ctx, registered)
 
 	stopping, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	a.Stop(stopping)
-	return nil
+	var end *agent.Ended
+	if errors.As(err, &end) {
+		return nil // it was wanted, and the process's other roles go on
+	}
+	return err
 }
 
 // stopsAtOnce are activities beside those that hold the node's slots, so that a

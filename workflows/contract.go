@@ -210,6 +210,7 @@ type ExecuteRunInput struct {
 	Input   Object        `json:"input"` // the same for all machines
 	Turn    time.Duration `json:"turn"`  // nanoseconds
 	Node    string        `json:"node"`
+	Epoch   int64         `json:"epoch,omitempty"` // of the node, as of the placement
 	// Agents are what the machines of a composed phase run.
 	Agents []AgentCommand `json:"agents,omitempty"`
 }
@@ -267,6 +268,7 @@ type CommitResultsInput struct {
 	Phase   string   `json:"phase"`
 	RunID   string   `json:"runId"`
 	Node    string   `json:"node"`
+	Epoch   int64    `json:"epoch,omitempty"` // of the node, as of the run's placement
 	Parent  string   `json:"parent"`
 	TreeIn  string   `json:"treeIn"`
 	Results Object   `json:"results"`

@@ -57,6 +57,7 @@ const (
 	ErrTypeCapacityRefused   = "CapacityRefused"   // benign: still no room; the server tries again
 	ErrTypeNodeSilent        = "NodeSilent"        // benign: the node still may have the run
 	ErrTypeWorkspaceRefused  = "WorkspaceRefused"  // final: a bad URL or ref, an unreadable workspace, unusable results
+	ErrTypeRunStale          = "RunStale"          // final: the run does not count any more
 	ErrTypeMissionFailed     = "MissionFailed"     // how a failed mission's workflow closes
 	ErrTypePhaseFailed       = "PhaseFailed"       // how a failed phase's workflow closes
 	ErrTypeLaunchUnavailable = "LaunchUnavailable" // the launch could not be recorded

@@ -64,6 +64,7 @@ type phase struct {
 	nudge    workflow.ReceiveChannel
 	release  workflow.ReceiveChannel
 	placed   workflow.ReceiveChannel
+	evict    workflow.ReceiveChannel
 	acts     []ledger.Act // of people, not recorded yet
 	numbered int          // acts so far
 	wake     ledger.Wake  // why the next look is taken
@@ -86,6 +87,9 @@ func newPhase(ctx workflow.Context, in PhaseInput) *phase {
 	})
 	p.placed = workflow.GetSignalChannelWithOptions(ctx, ledger.SignalPlaced, workflow.SignalChannelOptions{
 		Description: "sent by the placer when a waiting phase got a node",
+	})
+	p.evict = workflow.GetSignalChannelWithOptions(ctx, ledger.SignalEvict, workflow.SignalChannelOptions{
+		Description: "sent by the engine when the drain of the phase's node is over; the phase goes back to the queue",
 	})
 	p.cancel = newCancellation(ctx, "end the phase, whether it waits or runs.")
 	p.work = p.cancel.work

@@ -41,7 +41,7 @@ func TestAPhaseIsPlacedRunAndCommitted(t *testing.T) {
 			Results: workflows.Object{Bucket: "tidewait-results-node-a", Name: "r7-1", SHA256: "sha-r"}, Deleted: []string{"old.txt"},
 		}},
 		{"finish-phase", local, workflows.FinishPhaseInput{
-			PhaseID: 7, Run: ledger.RunEnd{Status: "succeeded", Info: vm.Info{Accel: "kvm", Kernel: "6.12.0"}, Exit: &vm.Exit{}}, End: ledger.Ended{Status: "succeeded", Commit: "c1"},
+			PhaseID: 7, Run: ledger.RunEnd{RunID: "r7-1", Status: "succeeded", Info: vm.Info{Accel: "kvm", Kernel: "6.12.0"}, Exit: &vm.Exit{}}, End: ledger.Ended{Status: "succeeded", Commit: "c1"},
 		}},
 	}, e.all())
 	require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\nrunning on node **node-a** as run `r7-1`", whileRunning)

@@ -26,9 +26,12 @@ func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
 	if err := p.waits.clear(p.ctx, now, AttrNode.ValueSet(placed.NodeID)); err != nil {
 		return nil, err
 	}
-	res, err := p.run(placed)
+	res, evicted, err := p.run(placed)
 	if p.cancel.requested() {
 		return p.stopped(placed, res), nil
+	}
+	if evicted != nil && (err != nil || res.Lost || res.FailureCode == codeCancelled) {
+		return nil, p.moveOn(placed, res, err, *evicted)
 	}
 	if err != nil || res.Lost {
 		return p.lose(placed, res, err)
@@ -39,38 +42,50 @@ func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
 	return p.commit(placed, res)
 }
 
-func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, error) {
+// run executes the run. It returns why the run was ended for its node's sake, if
+// it was.
+func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, *ledger.Evict, error) {
 	machine := p.in.Command.Machine
 	machine.RunID = placed.RunID
 	in := ExecuteRunInput{
 		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, Backend: p.in.Pool, Machine: machine,
 		Command: p.in.Command.Command, Secrets: p.in.Command.Secrets, Collect: p.in.Command.Collect, Input: p.in.Checkout.Input,
-		Turn: placed.Turn, Node: placed.NodeID, Agents: p.in.Command.Agents,
+		Turn: placed.Turn, Node: placed.NodeID, Epoch: placed.Epoch, Agents: p.in.Command.Agents,
 	}
 	summary := fmt.Sprintf("run %s on %s: create, inject, run, collect, destroy", placed.RunID, placed.NodeID)
 	apart, _ := workflow.NewDisconnectedContext(p.ctx)
 	ctx, giveUp := workflow.WithCancel(apart)
 	defer giveUp()
 	run := workflow.ExecuteActivity(withNode(ctx, placed.NodeID, summary, p.in.Fleet, placed.Turn), ActivityExecuteRun, in)
+	var evicted *ledger.Evict
+	var stop *StopRunInput
 	sel := workflow.NewSelector(ctx)
 	sel.AddFuture(run, func(workflow.Future) {})
 	sel.AddReceive(p.work.Done(), func(workflow.ReceiveChannel, bool) {
-		if p.stop(apart, placed) != nil {
-			giveUp()
+		stop = &StopRunInput{RunID: placed.RunID, Reason: p.cancel.sentence(cancelledNatively), Keep: p.cancel.keep()}
+	})
+	sel.AddReceive(p.evict, func(c workflow.ReceiveChannel, _ bool) {
+		var e ledger.Evict
+		if c.Receive(ctx, &e); e.RunID == placed.RunID {
+			evicted, stop = &e, &StopRunInput{RunID: e.RunID, Reason: e.Why, Keep: true}
 		}
 	})
-	sel.Select(ctx)
+	for !run.IsReady() && stop == nil {
+		sel.Select(ctx)
+	}
+	if stop != nil && p.stop(apart, placed.NodeID, *stop) != nil {
+		giveUp()
+	}
 	var res ExecuteRunResult
 	err := run.Get(apart, &res)
-	return res, err
+	return res, evicted, err
 }
 
 // stop tells the node at once that its run is to end, and whether what it has
 // made is wanted. A node that does not take that is told by the cancellation of
 // its activity.
-func (p *phase) stop(ctx workflow.Context, placed ledger.Placed) error {
-	in := StopRunInput{RunID: placed.RunID, Reason: p.cancel.sentence(cancelledNatively), Keep: p.cancel.keep()}
-	return workflow.ExecuteActivity(withStop(ctx, placed.NodeID, "stop run "+placed.RunID), ActivityStopRun, in).Get(ctx, nil)
+func (p *phase) stop(ctx workflow.Context, node string, in StopRunInput) error {
+	return workflow.ExecuteActivity(withStop(ctx, node, "stop run "+in.RunID), ActivityStopRun, in).Get(ctx, nil)
 }
 
 // stopped is the end of a phase whose run was ended early, with what it had made
@@ -82,26 +97,53 @@ func (p *phase) stopped(placed ledger.Placed, res ExecuteRunResult) *phaseEnd {
 	if !p.cancel.keep() {
 		return end
 	}
+	kept, note := p.keepPartial(placed, res, end.Failure)
+	end.Partial = kept
+	end.Failure += note
+	return end
+}
+
+// keepPartial commits what a run that was ended early had made to a branch of its
+// own. It returns the commit, if there is one, and what there is to say about it.
+func (p *phase) keepPartial(placed ledger.Placed, res ExecuteRunResult, why string) (*ledger.Partial, string) {
 	in := p.commitInput(placed, res)
 	if in.Results == (Object{}) && len(in.Parts) == 0 {
-		end.Failure += "; nothing that it had made could be kept"
+		note := "; nothing that it had made could be kept"
 		if res.Failure != "" {
-			end.Failure += ": " + res.Failure
+			note += ": " + res.Failure
 		}
-		return end
+		return nil, note
 	}
 	ctx, stop := workflow.NewDisconnectedContext(p.ctx)
 	defer stop()
-	in.Partial, in.Last = end.Failure, true
+	in.Partial, in.Last = why, true
 	var c Checkout
 	err := workflow.ExecuteActivity(withPartial(ctx, p.in.Gateway, "keep what run "+placed.RunID+" had made"), ActivityCommitResults, in).Get(ctx, &c)
 	if err != nil {
-		end.Failure += "; what it had made was not committed: " + rootMessage(err)
-		return end
+		return nil, "; what it had made was not committed: " + rootMessage(err)
 	}
-	end.Partial = &ledger.Partial{Branch: c.Branch, Commit: c.Commit}
-	end.Failure += notKept(res)
-	return end
+	return &ledger.Partial{Branch: c.Branch, Commit: c.Commit}, notKept(res)
+}
+
+// moveOn puts a phase whose run was ended for its node's sake back into the queue,
+// with what the run had made on a branch of its own. That costs the phase neither
+// an attempt nor one of the runs it may lose.
+func (p *phase) moveOn(placed ledger.Placed, res ExecuteRunResult, cause error, evicted ledger.Evict) error {
+	run := failedRun(res, ledger.CodeDrained, evicted.Why)
+	run.Status = "cancelled"
+	switch {
+	case cause != nil:
+		if _, err := p.awaitVerdict(placed); err != nil {
+			return err
+		}
+	case !res.Lost:
+		kept, note := p.keepPartial(placed, res, evicted.Why)
+		if kept != nil {
+			run.Failure += fmt.Sprintf("; what it had made is commit %s of branch %s", kept.Commit, kept.Branch)
+		}
+		run.Failure += note
+	}
+	return p.retry(placed, run)
 }
 
 // tryAgain lets the phase back off after a failed attempt, if it has another.
@@ -180,6 +222,12 @@ func (p *phase) lose(placed ledger.Placed, res ExecuteRunResult, cause error) (*
 		}
 		reason = v.Reason
 	}
+	return p.giveUp(placed, reason)
+}
+
+// giveUp puts a phase whose run was lost back into the queue, unless it has lost
+// too many.
+func (p *phase) giveUp(placed ledger.Placed, reason string) (*phaseEnd, error) {
 	run := ledger.RunEnd{Status: "lost", FailureCode: codeNodeLost, Failure: reason}
 	p.progress.Lost++
 	if p.progress.Lost >= maxLost {
@@ -193,6 +241,12 @@ func (p *phase) lose(placed ledger.Placed, res ExecuteRunResult, cause error) (*
 func isFinal(err error) bool {
 	var app *temporal.ApplicationError
 	return errors.As(err, &app) && app.NonRetryable()
+}
+
+// isStale reports whether an error says that a run does not count any more.
+func isStale(err error) bool {
+	var app *temporal.ApplicationError
+	return errors.As(err, &app) && app.Type() == ErrTypeRunStale
 }
 
 // awaitVerdict waits until it is known that the node no longer has the run.
@@ -245,19 +299,22 @@ func (p *phase) commit(placed ledger.Placed, res ExecuteRunResult) (*phaseEnd, e
 	if temporal.IsCanceledError(err) && p.cancel.requested() {
 		return p.stopped(placed, res), nil
 	}
+	if isStale(err) {
+		return p.giveUp(placed, rootMessage(err))
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &phaseEnd{
 		Ended:    ledger.Ended{Status: "succeeded", Commit: c.Commit},
-		run:      ledger.RunEnd{Status: "succeeded", Info: res.Info, Exit: res.Exit, Agents: agentEnds(res)},
+		run:      ledger.RunEnd{RunID: placed.RunID, Status: "succeeded", Info: res.Info, Exit: res.Exit, Agents: agentEnds(res)},
 		checkout: c,
 	}, nil
 }
 
 func (p *phase) commitInput(placed ledger.Placed, res ExecuteRunResult) CommitResultsInput {
 	return CommitResultsInput{
-		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, RunID: placed.RunID, Node: placed.NodeID,
+		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, RunID: placed.RunID, Node: placed.NodeID, Epoch: placed.Epoch,
 		Parent: p.in.Checkout.Commit, TreeIn: p.in.Checkout.Tree, Results: res.Results, Deleted: res.Deleted, Last: p.in.Last,
 		Parts: resultsParts(res),
 	}

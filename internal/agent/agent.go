@@ -56,10 +56,13 @@ type Agent struct {
 	byName  map[string]vm.Backend
 	reports map[string]api.Backend
 	kick    chan struct{}
+	lease   *lease
+	beats   int64 // sent; of Run alone
 
 	mu    sync.Mutex
 	runs  map[string]*run
 	ended map[string]bool // destroyed, and not yet acknowledged by the engine
+	epoch int64           // of the node, as of the latest acknowledged heartbeat; 0: none
 }
 
 // New destroys what an earlier agent left, probes the backends and returns an
@@ -73,6 +76,9 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 	a := &Agent{
 		Options: o, boot: uuid.NewString(), js: js, byName: map[string]vm.Backend{}, reports: map[string]api.Backend{},
 		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{},
+	}
+	if a.lease, err = newLease(o.Lease, a.fence); err != nil {
+		return nil, err
 	}
 	if a.results, err = js.ObjectStore(ctx, api.BucketResults(o.Node)); err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", api.BucketResults(o.Node), err)
@@ -124,37 +130,65 @@ func (a *Agent) probe(ctx context.Context, b vm.Backend) api.Backend {
 
 // Run sends heartbeats until ctx ends: at fixed intervals, and at once when a
 // run's step matters to placement. It closes ready after the first one that was
-// acknowledged. When the engine has not acknowledged any for the lease, it
-// destroys every machine, because the engine will give the phases to others.
-func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) {
+// acknowledged. When the engine has not acknowledged any for the lease, every
+// machine is destroyed, because the engine will give the phases to others. An
+// error, an [*Ended], says that the engine wants no more of the agent.
+func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go a.lease.watch(ctx)
 	tick := time.NewTicker(a.Heartbeat)
 	defer tick.Stop()
 	acknowledged := time.Now()
 	for {
 		sent := time.Now()
-		if err := a.beat(ctx); err == nil {
+		err := a.beat(ctx)
+		var end *Ended
+		switch {
+		case err == nil:
 			acknowledged = sent
 			if ready != nil {
 				close(ready)
 				ready = nil
 			}
-		} else if ctx.Err() == nil {
+		case errors.As(err, &end):
+			a.Log.Error("the engine tells the agent to end", "why", end.Why)
+			return err
+		case ctx.Err() == nil:
 			a.Log.Warn("heartbeat was not acknowledged", "silent_for", time.Since(acknowledged).Round(time.Second), "error", err)
-			if time.Since(acknowledged) > a.Lease {
-				a.stopAll(errLeaseEnded)
-			}
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-tick.C:
 		case <-a.kick:
 			if !pause(ctx, time.Until(sent.Add(beatPause))) {
-				return
+				return nil
 			}
 		}
 	}
 }
+
+// Ended says why the engine wants no more of an agent.
+type Ended struct{ Why string }
+
+func (e *Ended) Error() string { return e.Why }
+
+// fence ends every run at once, because the lease has ended.
+func (a *Agent) fence() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.Log.Warn("no heartbeat was acknowledged for the whole lease: destroying every machine", "lease", a.Lease, "runs", len(a.runs))
+	for _, r := range a.runs {
+		r.stop(errLeaseEnded)
+		// Nobody waits for what TERM would give them time for.
+		go r.kill()
+	}
+}
+
+// Await returns when the node may have machines: an engine has acknowledged a
+// heartbeat within the lease.
+func (a *Agent) Await(ctx context.Context) error { return a.lease.await(ctx) }
 
 // beatPause is the shortest time between two heartbeats, so that many short
 // runs cost few of them.
@@ -178,12 +212,18 @@ const beatTime = 2 * time.Second
 func (a *Agent) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, max(a.Heartbeat, beatTime))
 	defer cancel()
+	a.beats++
 	h := a.heartbeat()
 	var reply api.HeartbeatReply
+	sent := bootNow()
 	if err := natsrpc.Ask(ctx, a.NATS, api.SubjectNodeHeartbeat, h, &reply); err != nil {
 		return err
 	}
-	a.acknowledge(h.Ended)
+	if reply.End != "" {
+		return &Ended{reply.End}
+	}
+	a.acknowledge(h.Ended, reply.Epoch)
+	a.lease.renew(sent)
 	for _, id := range reply.Destroy {
 		a.stop(id, errUnwanted)
 	}
@@ -195,7 +235,7 @@ func (a *Agent) heartbeat() api.Heartbeat {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h := api.Heartbeat{
-		Node: a.Node, BootID: a.boot, Version: a.Version, Arch: runtime.GOARCH, Labels: a.Labels, Total: a.Total,
+		Node: a.Node, BootID: a.boot, Number: a.beats, Version: a.Version, Arch: runtime.GOARCH, Labels: a.Labels, Total: a.Total,
 		StartLimit: a.StartLimit, Backends: backends, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.runs)) {
@@ -214,18 +254,31 @@ func (a *Agent) offers() map[string]api.Backend {
 	return offers
 }
 
-func (a *Agent) acknowledge(ended []string) {
+// acknowledge takes what the engine knows by now, and the node's epoch. Runs of an
+// older one were given up while the node was silent.
+func (a *Agent) acknowledge(ended []string, epoch int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range ended {
 		delete(a.ended, id)
 	}
+	a.epoch = epoch
+	for _, r := range a.runs {
+		if a.isOver(r.epoch) {
+			r.stop(errEpochOver)
+		}
+	}
 }
+
+// isOver reports whether the engine has given up what it placed in an epoch; that
+// of 0 is not known. Agent.mu must be held.
+func (a *Agent) isOver(epoch int64) bool { return epoch != 0 && epoch < a.epoch }
 
 // Reasons for which the agent itself ends a run.
 var (
 	errUnwanted    = errors.New("the engine no longer wants the run")
 	errLeaseEnded  = errors.New("the engine was silent for the whole lease, so the run is given to another node")
+	errEpochOver   = errors.New("the node was silent for so long that the engine gave the run up")
 	errSuperseded  = errors.New("a newer attempt of the same run took over")
 	errStopping    = errors.New("the node's agent was stopped")
 	errTurnIsOver  = errors.New("the turn is over")

@@ -11,6 +11,7 @@ import (
 	"tidewait/internal/objects"
 	"tidewait/internal/secret/redact"
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/group"
 	"tidewait/workflows"
 )
 
@@ -26,6 +27,8 @@ type run struct {
 	report api.RunReport
 	agents []api.AgentReport // of a composed phase
 	stop   context.CancelCauseFunc
+	kill   func()        // destroys its machines at once; safe at any time
+	epoch  int64         // of the node, as of its placement; 0: not known
 	gone   chan struct{} // closed when nothing of it is there any more
 	// redactor knows the secrets of the run; nil: there are none. It is the
 	// execution's alone.
@@ -42,6 +45,9 @@ type run struct {
 // wrong with the run itself is in the result.
 func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step func(string)) (workflows.ExecuteRunResult, error) {
 	r, ctx, err := a.begin(ctx, in)
+	if errors.Is(err, errLeaseEnded) || errors.Is(err, errEpochOver) {
+		return workflows.ExecuteRunResult{Lost: true, Failure: err.Error()}, nil
+	}
 	if err != nil {
 		return workflows.ExecuteRunResult{}, err
 	}
@@ -78,17 +84,22 @@ func clean(r *redact.Redactor, res *workflows.ExecuteRunResult) {
 	}
 }
 
-// begin registers a run, after ending an older execution of it.
+// begin registers a run, after ending an older execution of it. A run that must
+// not be begun any more is refused with errLeaseEnded or errEpochOver.
 func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, context.Context, error) {
 	id := in.Machine.RunID
 	for {
 		a.mu.Lock()
 		old, exists := a.runs[id]
+		if err := a.refuses(in); err != nil && !exists {
+			a.mu.Unlock()
+			return nil, nil, err
+		}
 		if !exists {
 			runCtx, stop := context.WithCancelCause(ctx)
 			r := &run{
 				report: api.RunReport{ID: id, Step: "create"}, agents: make([]api.AgentReport, machinesOf(in)), // all of them starting
-				stop: stop, gone: make(chan struct{}),
+				stop: stop, kill: func() { a.kill(in) }, epoch: in.Epoch, gone: make(chan struct{}),
 			}
 			a.runs[id] = r
 			delete(a.ended, id)
@@ -102,6 +113,37 @@ func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, 
 		case <-ctx.Done():
 			return nil, nil, context.Cause(ctx)
 		}
+	}
+}
+
+// refuses says why a run must not be begun; nil: it may. Agent.mu must be held.
+func (a *Agent) refuses(in workflows.ExecuteRunInput) error {
+	switch {
+	case a.lease.ended():
+		return errLeaseEnded
+	case a.isOver(in.Epoch):
+		return errEpochOver
+	}
+	return nil
+}
+
+// kill destroys the machines of a run without asking them. Its execution, which
+// was told to end, destroys what is left and says when that does not work.
+func (a *Agent) kill(in workflows.ExecuteRunInput) {
+	b, ok := a.byName[in.Backend]
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
+	defer cancel()
+	var err error
+	if len(in.Agents) > 0 {
+		err = group.Destroy(ctx, b, in.Machine.RunID)
+	} else {
+		err = b.Destroy(ctx, in.Machine.RunID)
+	}
+	if err != nil {
+		a.Log.Warn("a machine was not destroyed at once", "run", in.Machine.RunID, "error", err)
 	}
 }
 
@@ -359,7 +401,7 @@ func explain(res workflows.ExecuteRunResult, cause error) (workflows.ExecuteRunR
 	switch {
 	case res.FailureCode == "" || cause == nil:
 		return res, nil
-	case errors.Is(cause, errLeaseEnded), errors.Is(cause, errStopping), errors.Is(cause, errSuperseded):
+	case errors.Is(cause, errLeaseEnded), errors.Is(cause, errEpochOver), errors.Is(cause, errStopping), errors.Is(cause, errSuperseded):
 		return workflows.ExecuteRunResult{Info: res.Info, Lost: true, Failure: cause.Error()}, nil
 	case errors.As(cause, &s):
 		res.FailureCode = string(codeCancelled)

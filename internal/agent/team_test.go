@@ -61,6 +61,11 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	return newBenchWith(t, func(*agent.Options) {})
+}
+
+func newBenchWith(t *testing.T, change func(*agent.Options)) *bench {
+	t.Helper()
 	conn := natstest.Connect(t, natstest.Start(t, &server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL())
 	js, err := jetstream.New(conn)
 	require.NoError(t, err)
@@ -70,11 +75,13 @@ func newBench(t *testing.T) *bench {
 	b := &bench{js: js}
 	b.backend, err = process.New(process.Options{Agent: guestAgent, RunDir: t.TempDir(), KillGrace: grace})
 	require.NoError(t, err)
-	b.Agent, err = agent.New(t.Context(), agent.Options{
+	o := agent.Options{
 		Node: "n1", Total: capacity.Resources{CPUMilli: 4000, MemoryMiB: 4096, DiskMiB: 4096, Slots: 16}, StartLimit: 2, Heartbeat: time.Hour, Lease: time.Hour,
 		StepTimeout: time.Minute, KillGrace: grace, ProbeTimeout: time.Minute, Limits: vm.Limits{Files: 100, Bytes: 1 << 20},
 		Backends: []vm.Backend{b.backend}, NATS: conn, Log: slog.New(slog.DiscardHandler),
-	})
+	}
+	change(&o)
+	b.Agent, err = agent.New(t.Context(), o)
 	require.NoError(t, err)
 	b.input = b.put(t, "README", "a small workspace\n")
 	return b

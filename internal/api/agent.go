@@ -12,6 +12,7 @@ import (
 const (
 	SubjectNodeHeartbeat    = "tidewait.agent.node"    // Heartbeat → HeartbeatReply
 	SubjectGatewayHeartbeat = "tidewait.agent.gateway" // GatewayHeartbeat → GatewayReply
+	SubjectMayCommit        = "tidewait.agent.commit"  // CommitRequest → nothing
 )
 
 // Heartbeat is what a node's agent says of itself: at fixed intervals, and at
@@ -19,6 +20,7 @@ const (
 type Heartbeat struct {
 	Node       string             `json:"node"`
 	BootID     string             `json:"bootId"` // of this agent process
+	Number     int64              `json:"number"` // of this heartbeat of the process, from 1
 	Version    string             `json:"version"`
 	Arch       string             `json:"arch"`
 	Labels     map[string]string  `json:"labels,omitempty"`
@@ -61,7 +63,23 @@ type AgentReport struct {
 type HeartbeatReply struct {
 	State   string   `json:"state"`
 	Destroy []string `json:"destroy,omitempty"` // runs nobody wants any more
+	// Epoch is how often the node was given up, from 1. Runs that were placed in
+	// an older one are others' by now.
+	Epoch int64 `json:"epoch"`
+	// End says why the agent is to end all runs and itself; empty: it is not.
+	End string `json:"end,omitempty"`
 }
+
+// CommitRequest asks whether the results of a run may be made a commit. A run
+// that does not count any more is refused with the code [CodeStale].
+type CommitRequest struct {
+	Run   string `json:"run"`
+	Epoch int64  `json:"epoch"` // of its node, as of its placement
+}
+
+// CodeStale is the code of an error about a run that does not count any more:
+// its phase was placed again or has ended, or its node was given up.
+const CodeStale = "stale"
 
 // GatewayHeartbeat is what a gateway says of itself.
 type GatewayHeartbeat struct {

@@ -26,6 +26,7 @@ const (
 	SubjectNodeDrain    = "tidewait.api.node.drain"    // NodeRequest → Node
 	SubjectNodeUndrain  = "tidewait.api.node.undrain"  // NodeRequest → Node
 	SubjectNodeRetire   = "tidewait.api.node.retire"   // NodeRequest → Node
+	SubjectNodeUnretire = "tidewait.api.node.unretire" // NodeRequest → Node
 	SubjectWaitList     = "tidewait.api.wait.list"     // WaitRequest → WaitList
 	SubjectAppImport    = "tidewait.api.app.import"    // ImportRequest → ImportReply
 )
@@ -274,6 +275,9 @@ type Node struct {
 	Version     string             `json:"version,omitempty"`
 	Heartbeat   time.Time          `json:"heartbeatAt"`
 	Registered  time.Time          `json:"registeredAt"`
+	Uploads     int64              `json:"uploads,omitempty"` // runs whose machine is gone and whose results are not committed yet
+	Epoch       int64              `json:"epoch"`             // how often it was given up, from 1
+	Decided     string             `json:"decided,omitempty"` // by a person, when State is suspect or down and it is not ready
 }
 
 // Backend is what a node's last probe of a backend found.

@@ -82,7 +82,11 @@ func (d *Dispatcher) drain(ctx context.Context) error {
 // carry sends one signal. A workflow that is gone needs none: the sweep ends
 // what it left.
 func (d *Dispatcher) carry(ctx context.Context, s store.Signal) error {
-	err := d.temporal.SignalWorkflow(ctx, s.WorkflowID, "", s.Name, nil)
+	var payload any
+	if string(s.Payload) != "{}" {
+		payload = s.Payload
+	}
+	err := d.temporal.SignalWorkflow(ctx, s.WorkflowID, "", s.Name, payload)
 	var gone *serviceerror.NotFound
 	if errors.As(err, &gone) {
 		return nil

@@ -71,6 +71,8 @@ func errorCode(err error) string {
 		return "not_found"
 	case errors.Is(err, store.ErrConflict):
 		return "conflict"
+	case errors.Is(err, store.ErrStale):
+		return api.CodeStale
 	}
 	return ""
 }
@@ -98,6 +100,10 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 		api.SubjectNodeDrain:    s.change(capacity.Draining),
 		api.SubjectNodeUndrain:  s.change(capacity.Ready),
 		api.SubjectNodeRetire:   s.change(capacity.Retired),
+		api.SubjectNodeUnretire: s.changing(s.Store.ReinstateNode, capacity.Ready),
+		api.SubjectMayCommit: natsrpc.With(func(ctx context.Context, r api.CommitRequest) (any, error) {
+			return struct{}{}, s.Store.MayCommit(ctx, r.Run, r.Epoch)
+		}),
 		api.SubjectNodeHeartbeat: natsrpc.With(func(ctx context.Context, h api.Heartbeat) (any, error) {
 			res, err := s.Store.Heartbeat(ctx, h)
 			if err == nil && res.Changed {
@@ -117,8 +123,12 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 }
 
 func (s Server) change(to capacity.NodeState) natsrpc.Handler {
+	return s.changing(s.Store.ChangeNode, to)
+}
+
+func (s Server) changing(change func(context.Context, store.NodeChange) error, to capacity.NodeState) natsrpc.Handler {
 	return natsrpc.With(func(ctx context.Context, r api.NodeRequest) (any, error) {
-		err := s.Store.ChangeNode(ctx, store.NodeChange{
+		err := change(ctx, store.NodeChange{
 			Node: r.Name, Actor: r.Actor, Reason: r.Reason, To: to, Deadline: time.Duration(r.Deadline) * time.Millisecond,
 		})
 		if err != nil {

@@ -21,7 +21,7 @@ import (
 // terminated a workflow, or Temporal may have lost its database: then nobody
 // works on the mission any more, and it fails saying so instead of staying
 // open for ever. A deployed application gets its workflow again. The sweep also
-// settles drains and audits the counters.
+// gives up silent nodes, settles drains and audits the counters.
 type Sweep struct {
 	Store    *store.Store
 	Temporal client.Client
@@ -56,7 +56,7 @@ func (s Sweep) Run(ctx context.Context) {
 
 // once does one sweep.
 func (s Sweep) once(ctx context.Context, list bool) error {
-	return errors.Join(s.missions(ctx), s.applications(ctx, list), s.orphans(ctx), s.drains(ctx), s.audit(ctx))
+	return errors.Join(s.missions(ctx), s.applications(ctx, list), s.orphans(ctx), s.silent(ctx), s.drains(ctx), s.audit(ctx))
 }
 
 func (s Sweep) missions(ctx context.Context) error {
@@ -197,22 +197,22 @@ func (s Sweep) closed(ctx context.Context, id string) (string, error) {
 	return "workflow " + id + " was closed as " + status.String() + " too early", nil
 }
 
-// drains ends phases whose node has passed its drain deadline, by the same
-// signal a person would send.
+// silent gives up nodes that have been silent for too long.
+func (s Sweep) silent(ctx context.Context) error {
+	nodes, err := s.Store.DeclareLost(ctx)
+	if len(nodes) > 0 {
+		s.Log.Warn("nodes are given up: they have been silent for too long", "nodes", nodes)
+	}
+	return err
+}
+
+// drains has the runs ended whose node has passed its drain deadline.
 func (s Sweep) drains(ctx context.Context) error {
-	overdue, err := s.Store.SettleDrains(ctx)
-	if err != nil {
-		return err
+	runs, err := s.Store.SettleDrains(ctx)
+	if len(runs) > 0 {
+		s.Log.Info("runs are to end: the drain of their node is over", "runs", runs)
 	}
-	for _, id := range overdue {
-		err := s.Temporal.SignalWorkflow(ctx, id, "", api.SignalCancel, api.Cancel{
-			Actor: "the drain deadline", Reason: "the node it ran on had to be empty",
-		})
-		if err != nil && !isGone(err) {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 func (s Sweep) audit(ctx context.Context) error {

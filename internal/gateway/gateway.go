@@ -37,6 +37,7 @@ type Gateway struct {
 	Checkouts *workspace.Gateway
 	Secrets   source.Sources
 	JS        jetstream.JetStream
+	NATS      *nats.Conn // to ask engines whether a run may commit
 	Heartbeat time.Duration
 	Log       *slog.Logger
 }
@@ -63,7 +64,8 @@ func (g *Gateway) Open(ctx context.Context, in workflows.OpenCheckoutInput) (wor
 }
 
 // Commit makes the results of a run a commit on the launch's branch, and
-// prepares the files the next phase starts from, if there is one.
+// prepares the files the next phase starts from, if there is one. A run that does
+// not count any more is refused with [ErrStale].
 func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
 	parts, err := g.parts(ctx, in)
 	defer parts.close()
@@ -73,6 +75,7 @@ func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (
 	req := workspace.CommitRequest{
 		Mission: in.Mission, Launch: in.Launch, Phase: in.Phase, Run: in.RunID, Parent: in.Parent, TreeIn: in.TreeIn,
 		Parts: parts.list, Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author, When: parts.latest,
+		Admit: func() error { return g.mayCommit(ctx, in) },
 	}
 	if in.Partial != "" {
 		return g.commitPartial(ctx, req, in.Partial)

@@ -36,6 +36,9 @@ type Placed struct {
 	NodeID  string        `json:"nodeId"`
 	Attempt int           `json:"attempt"`
 	Turn    time.Duration `json:"turn"` // nanoseconds; the longest the run may take
+	// Epoch is how often the node had been given up when the run was placed, from
+	// 1. Once it has been given up again the run does not count.
+	Epoch int64 `json:"epoch,omitempty"`
 }
 
 // Waiting is a phase that queues.
@@ -84,6 +87,20 @@ type Partial struct {
 // carries nothing: the phase asks again and gets its placement.
 const SignalPlaced = "placed"
 
+// SignalEvict is the signal that ends the run of a phase for its node's sake, so
+// that the phase goes back to the queue. Its payload is an [Evict].
+const SignalEvict = "evict"
+
+// Evict says which run is to end, and why.
+type Evict struct {
+	RunID string `json:"runId"`
+	Why   string `json:"why"` // one sentence
+}
+
+// CodeDrained is the failure code of a run that was ended because the drain of
+// its node was over.
+const CodeDrained = "drained"
+
 // CodeWorkflowLost is the failure code of a phase or mission whose workflow was
 // terminated, or vanished with Temporal's database.
 const CodeWorkflowLost = "workflow_lost"
@@ -128,8 +145,9 @@ type MissionEnd struct {
 
 // RunEnd is how a run ended.
 type RunEnd struct {
-	Status      string   `json:"status"`        // succeeded, failed, cancelled, lost
-	Info        vm.Info  `json:"info,omitzero"` // of the machine, when there was one
+	RunID       string   `json:"runId,omitempty"` // empty: whichever the phase has
+	Status      string   `json:"status"`          // succeeded, failed, cancelled, lost
+	Info        vm.Info  `json:"info,omitzero"`   // of the machine, when there was one
 	Exit        *vm.Exit `json:"exit,omitempty"`
 	FailureCode string   `json:"failureCode,omitempty"`
 	Failure     string   `json:"failure,omitempty"`

@@ -73,7 +73,7 @@ func (o Options) nodeFields(n api.Node) string {
 		add("why", strings.TrimSpace(why+by(n.StateActor)))
 	}
 	if n.Deadline != nil {
-		add("stops", o.moment(*n.Deadline)+": phases that still run then are stopped")
+		add("stops", o.moment(*n.Deadline)+": runs that are still there then are ended, and their phases go back to the queue")
 	}
 	add("arch", n.Arch)
 	if len(n.Labels) > 0 {
@@ -87,6 +87,9 @@ func (o Options) nodeFields(n api.Node) string {
 	if n.StartLimit > 0 {
 		add("starts", fmt.Sprintf("%d now, at most %d at once", n.Starting, n.StartLimit))
 	}
+	if n.Uploads > 0 {
+		add("uploads", fmt.Sprintf("%d: runs that have left it and whose results are not committed yet", n.Uploads))
+	}
 	for _, name := range slices.Sorted(maps.Keys(n.Backends)) {
 		add("offers", name+": "+backend(n.Backends[name]))
 	}
@@ -97,6 +100,9 @@ func (o Options) nodeFields(n api.Node) string {
 	}
 	add("seen", o.moment(n.Heartbeat))
 	add("joined", o.moment(n.Registered))
+	if n.Epoch > 1 {
+		add("lost", fmt.Sprintf("given up %s so far", count(n.Epoch-1, "time")))
+	}
 	if n.Version != "" {
 		add("version", n.Version)
 	}

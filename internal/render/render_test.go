@@ -279,7 +279,7 @@ func TestNodeShowsWhatRunsAndWhatWaitsForIt(t *testing.T) {
 	}}}
 	require.Equal(t, `node node-a   draining   since 12:30:00Z (30 min ago)
   why     kernel upgrade (by ann@desk)
-  stops   14:00:00Z (in 59 min): phases that still run then are stopped
+  stops   14:00:00Z (in 59 min): runs that are still there then are ended, and their phases go back to the queue
   arch    amd64
   labels  disk=ssd, zone=eu
   cpu     2.5 of 8 reserved, 5.5 free

@@ -52,7 +52,7 @@ func TestAComposedPhaseIsOneRunOfSeveralMachines(t *testing.T) {
 
 	placed := lookVM(t, s, l.Phases[0].ID, 1)
 
-	require.Equal(t, ledger.Outcome{Placed: &ledger.Placed{RunID: "r1-1", NodeID: "a", Attempt: 1, Turn: time.Hour}}, placed)
+	require.Equal(t, ledger.Outcome{Placed: &ledger.Placed{RunID: "r1-1", NodeID: "a", Attempt: 1, Turn: time.Hour, Epoch: 1}}, placed)
 	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM topology_runs"))
 	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM reservations WHERE cpu = 3000 AND memory = 930 AND disk = 30 AND slots = 3 AND starting = 3"))
 	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM nodes WHERE memory_reserved = 930 AND slots_reserved = 3 AND starting = 3"))

@@ -31,9 +31,10 @@ type fleet struct {
 // member is a node as its row says, before silence is judged.
 type member struct {
 	capacity.Node
-	admin capacity.NodeState
-	heard time.Time
-	runs  []booking
+	admin  capacity.NodeState
+	heard  time.Time
+	before time.Duration // its silence when the listening before this one ended
+	runs   []booking
 }
 
 // booking is what a run holds of its node, until endsBy at the latest.
@@ -60,13 +61,13 @@ func (f *fleets) of(pool string) *fleet {
 }
 
 const (
-	horizonSQL = `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`
+	horizonSQL = `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, clock_timestamp(), since, heard_at FROM listening`
 
 	// fleetSQL reads the nodes that transaction $2 or a later one changed, with
 	// their offer for one backend and what runs there. A node's backends and
 	// reservations are written in transactions that change the node too.
 	fleetSQL = `
-SELECT n.id, n.admin_state, n.heartbeat_at, n.arch, n.labels,
+SELECT n.id, n.admin_state, n.heartbeat_at, extract(epoch FROM n.silent_before)::float8, n.arch, n.labels,
        n.cpu_total, n.memory_total, n.disk_total, n.slots_total,
        n.cpu_reserved, n.memory_reserved, n.disk_reserved, n.slots_reserved,
        n.starting, n.start_limit,
@@ -87,8 +88,8 @@ func (s *Store) queueFleet(b *pgx.Batch, pool string, now *time.Time, got func([
 	seen := f.seen
 	f.mu.Unlock()
 	var horizon uint64
-	b.Queue("SELECT clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(now) })
-	b.Queue(horizonSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&horizon) })
+	var l listening
+	b.Queue(horizonSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&horizon, now, &l.since, &l.heard) })
 	b.Queue(fleetSQL, pool, strconv.FormatUint(seen, 10)).Query(func(rows pgx.Rows) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -96,7 +97,7 @@ func (s *Store) queueFleet(b *pgx.Batch, pool string, now *time.Time, got func([
 			return err
 		}
 		f.seen = max(f.seen, horizon)
-		got(s.judged(f, *now))
+		got(s.judged(f, l, *now))
 		return nil
 	})
 }
@@ -121,13 +122,14 @@ func scanMember(row pgx.Row, pool string) (member, error) {
 	var (
 		m        member
 		reserved capacity.Resources
+		before   float64
 		ok       *bool
 		offer    capacity.Offer
 
 		cpu, memory, disk, slots []int64 // of what runs there
 		endsBy                   []time.Time
 	)
-	err := row.Scan(&m.ID, &m.admin, &m.heard, &m.Arch, &m.Labels,
+	err := row.Scan(&m.ID, &m.admin, &m.heard, &before, &m.Arch, &m.Labels,
 		&m.Allocatable.CPUMilli, &m.Allocatable.MemoryMiB, &m.Allocatable.DiskMiB, &m.Allocatable.Slots,
 		&reserved.CPUMilli, &reserved.MemoryMiB, &reserved.DiskMiB, &reserved.Slots,
 		&m.Starting, &m.StartLimit,
@@ -136,7 +138,7 @@ func scanMember(row pgx.Row, pool string) (member, error) {
 	if err != nil {
 		return m, err
 	}
-	m.Free = m.Allocatable.Sub(reserved)
+	m.Free, m.before = m.Allocatable.Sub(reserved), seconds(before)
 	if ok != nil {
 		offer.OK = *ok
 		m.Backends = map[string]capacity.Offer{pool: offer}
@@ -152,11 +154,11 @@ func scanMember(row pgx.Row, pool string) (member, error) {
 
 // judged returns the fleet with each node's state as its silence makes it, and
 // with the ends of its runs counted from now.
-func (s *Store) judged(f *fleet, now time.Time) []capacity.Node {
+func (s *Store) judged(f *fleet, l listening, now time.Time) []capacity.Node {
 	nodes := make([]capacity.Node, 0, len(f.nodes))
 	for _, m := range f.nodes {
 		n := m.Node
-		n.State = s.nodeState(m.admin, now.Sub(m.heard))
+		n.State = s.nodeState(m.admin, l.silence(m.heard, m.before))
 		n.Runs = make([]capacity.Run, len(m.runs))
 		for i, r := range m.runs {
 			n.Runs[i] = capacity.Run{Holds: r.holds, EndsIn: r.endsBy.Add(teardown).Sub(now)}
@@ -182,16 +184,13 @@ func (s *Store) readFleet(ctx context.Context, tx pgx.Tx, pool string) ([]capaci
 func lightStart(backend string) bool { return backend == "process" }
 
 // nodeState combines what a person decided with how long the agent is silent.
-// Silence is not held against a node for longer than this engine has listened:
-// an engine that was away must not take its own absence for the node's.
 func (s *Store) nodeState(admin capacity.NodeState, silence time.Duration) capacity.NodeState {
-	if admin == capacity.Retired {
+	switch {
+	case admin == capacity.Retired:
 		return admin
-	}
-	if silence > s.rules.LostAfter && time.Since(s.started) > s.rules.LostAfter {
+	case silence >= s.rules.LostAfter:
 		return capacity.Down
-	}
-	if silence > s.rules.SuspectAfter {
+	case silence >= s.rules.SuspectAfter:
 		return capacity.Suspect
 	}
 	return admin

@@ -359,11 +359,12 @@ type Signal struct {
 	ID         int64
 	WorkflowID string
 	Name       string
+	Payload    json.RawMessage // {}: nothing
 }
 
 // Signals returns the oldest undelivered signals.
 func (s *Store) Signals(ctx context.Context, limit int) ([]Signal, error) {
-	rows, err := s.pool.Query(ctx, `SELECT id, workflow_id, signal FROM outbox ORDER BY id LIMIT $1`, limit)
+	rows, err := s.pool.Query(ctx, `SELECT id, workflow_id, signal, payload FROM outbox ORDER BY id LIMIT $1`, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read outbox: %w", err)
 	}

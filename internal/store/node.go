@@ -22,19 +22,24 @@ type HeartbeatResult struct {
 }
 
 const heartbeatSQL = `
-INSERT INTO nodes AS n (id, arch, labels, version, boot_id, cpu_total, memory_total, disk_total, slots_total, start_limit, running)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO nodes AS n (id, arch, labels, version, boot_id, cpu_total, memory_total, disk_total, slots_total, start_limit, running, beat)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 ON CONFLICT (id) DO UPDATE SET arch = EXCLUDED.arch, labels = EXCLUDED.labels, version = EXCLUDED.version,
-    boot_id = EXCLUDED.boot_id, start_limit = EXCLUDED.start_limit, running = EXCLUDED.running,
+    former_boots = CASE WHEN n.boot_id = EXCLUDED.boot_id THEN n.former_boots
+                   ELSE (array_append(n.former_boots, n.boot_id))[GREATEST(cardinality(n.former_boots) - $13 + 2, 1):] END,
+    boot_id = EXCLUDED.boot_id, beat = EXCLUDED.beat, silent_before = '0', start_limit = EXCLUDED.start_limit, running = EXCLUDED.running,
     -- A node that shrank keeps what is reserved until it is released.
     cpu_total = GREATEST(EXCLUDED.cpu_total, n.cpu_reserved), memory_total = GREATEST(EXCLUDED.memory_total, n.memory_reserved),
     disk_total = GREATEST(EXCLUDED.disk_total, n.disk_reserved), slots_total = GREATEST(EXCLUDED.slots_total, n.slots_reserved),
     heartbeat_at = clock_timestamp()
-RETURNING admin_state`
+RETURNING admin_state, state_actor, state_reason, lease_epoch`
+
+// formerBoots is how many earlier agent processes of a node are remembered.
+const formerBoots = 32
 
 const nodeBeforeSQL = `
-SELECT boot_id, cpu_total, memory_total, disk_total, slots_total, admin_state,
-       extract(epoch FROM now() - heartbeat_at)::float8
+SELECT boot_id, cpu_total, memory_total, disk_total, slots_total, extract(epoch FROM now() - heartbeat_at)::float8,
+       beat, $2 = ANY(former_boots)
 FROM nodes WHERE id = $1 FOR UPDATE`
 
 const backendSQL = `
@@ -92,20 +97,35 @@ ORDER BY v.id`
 
 // Heartbeat records what an agent says: the node itself, its backends, the
 // machines it has, and those it destroyed, whose reservations it releases. The
-// reply names machines that no open run wants.
+// reply names machines that no open run wants, and the node's epoch.
+//
+// A heartbeat that was overtaken by a later one of the same agent says what is no
+// longer so: [ErrConflict]. That of an agent process whose place another one has
+// taken changes nothing, and tells it to end.
 func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult, error) {
 	var res HeartbeatResult
 	err := s.tx(ctx, func(tx pgx.Tx) error {
 		res = HeartbeatResult{}
-		fresh, err := s.isFresh(ctx, tx, h)
+		before, err := readBefore(ctx, tx, h)
 		if err != nil {
 			return err
 		}
-		res.Changed = fresh || len(h.Ended) > 0
+		if before.replaced {
+			res.Reply.End = fmt.Sprintf("another agent process speaks for node %s; stop one of the two, or give it a node.id of its own", h.Node)
+			return nil
+		}
+		res.Changed = before.brings(h, s.rules.SuspectAfter) || len(h.Ended) > 0
 		b := &pgx.Batch{}
+		var actor, reason string
 		b.Queue(heartbeatSQL, h.Node, h.Arch, nonNil(h.Labels), h.Version, h.BootID, h.Total.CPUMilli, h.Total.MemoryMiB,
-			h.Total.DiskMiB, h.Total.Slots, h.StartLimit, runIDs(h.Runs)).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&res.Reply.State) })
+			h.Total.DiskMiB, h.Total.Slots, h.StartLimit, runIDs(h.Runs), h.Number, formerBoots).
+			QueryRow(func(row pgx.Row) error {
+				err := row.Scan(&res.Reply.State, &actor, &reason, &res.Reply.Epoch)
+				if res.Reply.State == string(capacity.Retired) {
+					res.Reply.End = retiredSentence(h.Node, actor, reason)
+				}
+				return err
+			})
 		for _, name := range slices.Sorted(maps.Keys(h.Backends)) {
 			o := h.Backends[name]
 			b.Queue(backendSQL, h.Node, name, o.OK, o.Why, o.Accel, o.Kernel, o.Isolation, o.Enforced,
@@ -125,20 +145,48 @@ func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult
 	return res, nil
 }
 
-// isFresh reports whether a heartbeat brings capacity: a new node, a new agent
-// process, another size, or a node that was silent.
-func (s *Store) isFresh(ctx context.Context, tx pgx.Tx, h api.Heartbeat) (bool, error) {
-	var (
-		boot, admin string
-		total       capacity.Resources
-		silence     float64
-	)
-	err := tx.QueryRow(ctx, nodeBeforeSQL, h.Node).
-		Scan(&boot, &total.CPUMilli, &total.MemoryMiB, &total.DiskMiB, &total.Slots, &admin, &silence)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return true, nil
+// nodeBefore is a node as its last heartbeat left it.
+type nodeBefore struct {
+	known    bool
+	boot     string
+	total    capacity.Resources
+	silence  time.Duration // by the clock, whoever listened
+	replaced bool          // the agent that speaks now was followed by another one
+}
+
+func readBefore(ctx context.Context, tx pgx.Tx, h api.Heartbeat) (nodeBefore, error) {
+	b := nodeBefore{known: true}
+	var silence float64
+	var beat int64
+	err := tx.QueryRow(ctx, nodeBeforeSQL, h.Node, h.BootID).
+		Scan(&b.boot, &b.total.CPUMilli, &b.total.MemoryMiB, &b.total.DiskMiB, &b.total.Slots, &silence, &beat, &b.replaced)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nodeBefore{}, nil
+	case err != nil:
+		return nodeBefore{}, err
+	case b.boot == h.BootID && h.Number < beat:
+		return nodeBefore{}, fmt.Errorf("heartbeat %d came after heartbeat %d: %w", h.Number, beat, ErrConflict)
 	}
-	return boot != h.BootID || total != h.Total || seconds(silence) > s.rules.SuspectAfter, err
+	b.silence = seconds(silence)
+	return b, nil
+}
+
+// brings reports whether a heartbeat brings capacity: a new node, a new agent
+// process, another size, or a node that was silent.
+func (b nodeBefore) brings(h api.Heartbeat, suspectAfter time.Duration) bool {
+	return !b.known || b.boot != h.BootID || b.total != h.Total || b.silence > suspectAfter
+}
+
+func retiredSentence(node, actor, reason string) string {
+	sentence := "node " + node + " is retired"
+	if actor != "" {
+		sentence += " by " + actor
+	}
+	if reason != "" {
+		sentence += ": " + reason
+	}
+	return sentence + fmt.Sprintf("; to use it again, `tidewait node retire %s --undo`, then start the agent", node)
 }
 
 func queueSteps(b *pgx.Batch, h api.Heartbeat) {
@@ -209,35 +257,24 @@ var allowedFrom = map[capacity.NodeState][]string{
 	capacity.Retired:  {"ready", "cordoned", "draining", "drained", "retired"},
 }
 
-// ChangeNode carries out a person's decision. A node that holds runs cannot be
-// retired: ErrConflict. A draining node without runs is drained at once.
+// ChangeNode carries out a person's decision. A node that holds anything cannot
+// be retired: ErrConflict. A draining node that holds nothing is drained at once.
 func (s *Store) ChangeNode(ctx context.Context, c NodeChange) error {
 	err := s.tx(ctx, func(tx pgx.Tx) error {
-		var state string
-		var slots int64
-		err := tx.QueryRow(ctx, `SELECT admin_state, slots_reserved FROM nodes WHERE id = $1 FOR UPDATE`, c.Node).Scan(&state, &slots)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return fmt.Errorf("node %s: %w", c.Node, ErrNotFound)
-		}
+		state, held, err := lockNode(ctx, tx, c.Node)
 		if err != nil {
 			return err
 		}
 		if !slices.Contains(allowedFrom[c.To], state) {
 			return fmt.Errorf("node %s is %s: %w", c.Node, state, ErrConflict)
 		}
-		if c.To == capacity.Retired && slots > 0 {
-			return fmt.Errorf("node %s still holds %d machine(s); drain it first: %w", c.Node, slots, ErrConflict)
+		if c.To == capacity.Retired && held != "" {
+			return fmt.Errorf("node %s still holds %s; drain it first: %w", c.Node, held, ErrConflict)
 		}
-		to := c.To
-		if to == capacity.Draining && slots == 0 {
-			to = capacity.Drained
+		if c.To == capacity.Draining && held == "" {
+			c.To = capacity.Drained
 		}
-		_, err = tx.Exec(ctx, `
-UPDATE nodes SET admin_state = $2, state_reason = $3, state_actor = $4, capacity_version = capacity_version + 1,
-    state_since = CASE WHEN admin_state = $2 THEN state_since ELSE now() END,
-    drain_deadline = CASE WHEN $2 = 'draining' AND $5::float8 > 0 THEN now() + $5 * interval '1 second' END
-WHERE id = $1`, c.Node, string(to), c.Reason, c.Actor, c.Deadline.Seconds())
-		return err
+		return changeNode(ctx, tx, c)
 	})
 	if err != nil {
 		return fmt.Errorf("set node to %s: %w", c.To, err)
@@ -245,26 +282,61 @@ WHERE id = $1`, c.Node, string(to), c.Reason, c.Actor, c.Deadline.Seconds())
 	return nil
 }
 
-// SettleDrains marks draining nodes that hold nothing as drained, and returns
-// the phases' workflow ids whose node has passed its drain deadline.
-func (s *Store) SettleDrains(ctx context.Context) ([]string, error) {
-	if _, err := s.pool.Exec(ctx, `
-UPDATE nodes SET admin_state = 'drained', state_since = now() WHERE admin_state = 'draining' AND slots_reserved = 0`); err != nil {
-		return nil, fmt.Errorf("settle drains: %w", err)
-	}
-	rows, err := s.pool.Query(ctx, `
-SELECT m.name, p.name FROM nodes n
-JOIN reservations r ON r.node_id = n.id AND r.released_at IS NULL
-JOIN mission_phases p ON p.id = r.phase_id JOIN missions m ON m.id = p.mission_id
-WHERE n.admin_state = 'draining' AND n.drain_deadline < now() AND p.status = 'running' ORDER BY r.id`)
-	if err != nil {
-		return nil, fmt.Errorf("list overdue drains: %w", err)
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
-		var mission, phase string
-		err := row.Scan(&mission, &phase)
-		return api.PhaseWorkflowID(mission, phase), err
+// ReinstateNode makes a retired node ready again. Its agent, if it runs, has
+// ended and has to be started. The error is [ErrConflict] for a node that is not
+// retired.
+func (s *Store) ReinstateNode(ctx context.Context, c NodeChange) error {
+	c.To = capacity.Ready
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		state, _, err := lockNode(ctx, tx, c.Node)
+		if err != nil {
+			return err
+		}
+		if state != string(capacity.Retired) {
+			return fmt.Errorf("node %s is %s, not retired: %w", c.Node, state, ErrConflict)
+		}
+		return changeNode(ctx, tx, c)
 	})
+	if err != nil {
+		return fmt.Errorf("bring node %s back: %w", c.Node, err)
+	}
+	return nil
+}
+
+// lockNode holds a node's row for the rest of the transaction. It returns what a
+// person decided about it, and in words what it holds; empty: nothing.
+func lockNode(ctx context.Context, tx pgx.Tx, id string) (state, held string, err error) {
+	var machines, uploads int64
+	err = tx.QueryRow(ctx, `
+SELECT n.admin_state, n.slots_reserved, `+uploadsSQL+` FROM nodes n WHERE n.id = $1 FOR UPDATE`, id).Scan(&state, &machines, &uploads)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", "", fmt.Errorf("node %s: %w", id, ErrNotFound)
+	}
+	if machines > 0 {
+		held = fmt.Sprintf("%d machine(s)", machines)
+	}
+	if uploads > 0 {
+		if held != "" {
+			held += " and "
+		}
+		held += fmt.Sprintf("the results of %d run(s) that are not committed yet", uploads)
+	}
+	return state, held, err
+}
+
+// uploadsSQL counts the runs of node n whose machine is gone and whose results
+// are not a commit yet.
+const uploadsSQL = `
+(SELECT count(*) FROM topology_runs r WHERE r.node_id = n.id AND r.ended_at IS NULL
+   AND NOT EXISTS (SELECT 1 FROM reservations v WHERE v.run_id = r.id AND v.released_at IS NULL))`
+
+func changeNode(ctx context.Context, tx pgx.Tx, c NodeChange) error {
+	_, err := tx.Exec(ctx, `
+UPDATE nodes SET admin_state = $2, state_reason = $3, state_actor = $4, capacity_version = capacity_version + 1,
+    state_since = CASE WHEN admin_state = $2 THEN state_since ELSE now() END,
+    drain_deadline = CASE WHEN $2 = 'draining' AND $5::float8 > 0 THEN now() + $5 * interval '1 second' END
+WHERE id = $1`, c.Node, string(c.To), c.Reason, c.Actor, c.Deadline.Seconds())
+	return err
 }
 
 // MismatchedNode is a node whose counters differ from its reservations.

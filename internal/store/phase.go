@@ -80,7 +80,8 @@ func queueRunEnd(b *pgx.Batch, phaseID int64, e ledger.RunEnd) {
 
 // FinishPhase gives a phase its final status, ends its run and releases its
 // node, in one transaction. A phase that has ended already keeps its status,
-// which is returned.
+// which is returned. A success of a run that the phase has given up is refused
+// with [ErrStale].
 func (s *Store) FinishPhase(ctx context.Context, phaseID int64, run ledger.RunEnd, end ledger.Ended) (ledger.Ended, error) {
 	err := s.tx(ctx, func(tx pgx.Tx) error {
 		settled, err := lockPhase(ctx, tx, phaseID)
@@ -90,6 +91,11 @@ func (s *Store) FinishPhase(ctx context.Context, phaseID int64, run ledger.RunEn
 		if settled != nil {
 			end = *settled
 			return nil
+		}
+		if end.Status == "succeeded" && run.RunID != "" {
+			if err := checkCurrent(ctx, tx, run.RunID); err != nil {
+				return err
+			}
 		}
 		b := &pgx.Batch{}
 		if end.By != nil {
@@ -147,7 +153,7 @@ func (s *Store) ReleaseOrphans(ctx context.Context) ([]string, error) {
 SELECT v.run_id FROM reservations v JOIN topology_runs r ON r.id = v.run_id JOIN nodes n ON n.id = v.node_id
 WHERE v.released_at IS NULL AND r.ended_at IS NOT NULL
   AND (n.heartbeat_at > r.ended_at AND NOT r.id = ANY(n.running)
-    OR extract(epoch FROM clock_timestamp() - n.heartbeat_at) > $1)
+    OR extract(epoch FROM silence(n)) >= $1)
 ORDER BY v.run_id FOR UPDATE OF v`, s.rules.LostAfter.Seconds())
 		if err != nil {
 			return err
@@ -198,7 +204,8 @@ func endedByOf(status string) string {
 // JudgeRun decides what became of a run whose activity was lost: the agent said
 // since then that it does not have it, or the node has been silent for so long
 // that its agent must have destroyed it. Until one of the two is true the node
-// is not free and the phase waits for it.
+// is not free and the phase waits for it. A node that has been silent for so long
+// is given up, with all that it runs.
 func (s *Store) JudgeRun(ctx context.Context, runID string) (ledger.Verdict, error) {
 	var v ledger.Verdict
 	err := s.tx(ctx, func(tx pgx.Tx) error {
@@ -211,12 +218,12 @@ func (s *Store) JudgeRun(ctx context.Context, runID string) (ledger.Verdict, err
 UPDATE topology_runs r SET suspected_at = COALESCE(r.suspected_at, clock_timestamp())
 FROM nodes n WHERE r.id = $1 AND n.id = r.node_id
 RETURNING n.id, r.ended_at IS NOT NULL, r.suspected_at, n.heartbeat_at > r.suspected_at, r.id = ANY(n.running),
-          extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8, clock_timestamp()`, runID).
+          extract(epoch FROM silence(n))::float8, clock_timestamp()`, runID).
 			Scan(&v.Node, &ended, &v.Since, &heard, &has, &silence, &now)
 		if err != nil {
 			return err
 		}
-		silent := min(seconds(silence), time.Since(s.started))
+		silent := seconds(silence)
 		v.Left = max(s.rules.LostAfter-silent, 0)
 		v.Until, v.Since = now.Add(v.Left).UTC(), v.Since.UTC()
 		if _, err := tx.Exec(ctx, `
@@ -227,6 +234,8 @@ WHERE kind = 'node' AND phase_id = (SELECT phase_id FROM topology_runs WHERE id 
 		switch {
 		case v.Left == 0:
 			v.Gone, v.Reason = true, fmt.Sprintf("node %s has been silent for %s", v.Node, silent.Round(time.Second))
+			_, err = tx.Exec(ctx, declareLostSQL, v.Node, s.rules.LostAfter.Seconds())
+			return err
 		case heard && !has:
 			v.Gone, v.Reason = true, fmt.Sprintf("the agent of node %s came back without run %s", v.Node, runID)
 		case heard && has:

@@ -126,7 +126,7 @@ type refusal struct {
 // they have a node already or have ended.
 const settledSQL = `
 SELECT p.id, p.status, p.attempt, p.commit_sha, p.failure_code, p.failure, p.partial_branch, p.partial_commit,
-       extract(epoch FROM p.turn)::float8, COALESCE(r.id, ''), COALESCE(r.node_id, ''), COALESCE(r.attempt, 0)
+       extract(epoch FROM p.turn)::float8, COALESCE(r.id, ''), COALESCE(r.node_id, ''), COALESCE(r.attempt, 0), COALESCE(r.lease_epoch, 0)
 FROM mission_phases p
 LEFT JOIN topology_runs r ON r.phase_id = p.id AND r.attempt = p.attempt
 WHERE p.id = ANY($1) AND p.status <> 'pending'`
@@ -169,12 +169,14 @@ func (p *pass) scanSettled(rows pgx.Rows) error {
 			turn                          float64
 			runID, nodeID                 string
 			partial                       ledger.Partial
+			epoch                         int64
 		)
-		if err := rows.Scan(&id, &status, &attempt, &commit, &code, &failure, &partial.Branch, &partial.Commit, &turn, &runID, &nodeID, &runAttempt); err != nil {
+		if err := rows.Scan(&id, &status, &attempt, &commit, &code, &failure, &partial.Branch, &partial.Commit, &turn,
+			&runID, &nodeID, &runAttempt, &epoch); err != nil {
 			return err
 		}
 		if status == "running" {
-			p.outcomes[id] = ledger.Outcome{Placed: &ledger.Placed{RunID: runID, NodeID: nodeID, Attempt: attempt, Turn: seconds(turn)}}
+			p.outcomes[id] = ledger.Outcome{Placed: &ledger.Placed{RunID: runID, NodeID: nodeID, Attempt: attempt, Turn: seconds(turn), Epoch: epoch}}
 			continue
 		}
 		ended := ledger.Ended{Status: status, Commit: commit, FailureCode: code, Failure: failure}
@@ -317,8 +319,10 @@ WHERE n.id = v.id AND n.admin_state = 'ready'
   AND disk_reserved + v.disk <= disk_total AND slots_reserved + v.slots <= slots_total`
 
 	startRunsSQL = `
-INSERT INTO topology_runs (id, phase_id, attempt, node_id)
-SELECT * FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::text[])`
+INSERT INTO topology_runs (id, phase_id, attempt, node_id, lease_epoch)
+SELECT v.id, v.phase, v.attempt, v.node, n.lease_epoch
+FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::text[]) AS v (id, phase, attempt, node) JOIN nodes n ON n.id = v.node
+RETURNING phase_id, lease_epoch`
 
 	reserveSQL = `
 INSERT INTO reservations (run_id, phase_id, attempt, node_id, cpu, memory, disk, slots, starting, ends_by)
@@ -374,7 +378,7 @@ func (p *pass) queueAdmissions(b *pgx.Batch) {
 		n.add(id, perNode[id], starting[id])
 	}
 	b.Queue(reserveNodesSQL, n.id, n.cpu, n.memory, n.disk, n.slots, n.starting).Exec(affects(len(n.id)))
-	b.Queue(startRunsSQL, c.run, c.phase, c.attempt, c.node)
+	b.Queue(startRunsSQL, c.run, c.phase, c.attempt, c.node).Query(p.scanEpochs)
 	if len(c.composed) > 0 {
 		b.Queue(startAgentsSQL, c.composed)
 	}
@@ -385,6 +389,18 @@ func (p *pass) queueAdmissions(b *pgx.Batch) {
 	if len(signals) > 0 {
 		b.Queue(signalPlacedSQL, signals, ledger.SignalPlaced)
 	}
+}
+
+// scanEpochs tells those that asked and got a node which epoch of it they have.
+func (p *pass) scanEpochs(rows pgx.Rows) error {
+	var phase, epoch int64
+	_, err := pgx.ForEachRow(rows, []any{&phase, &epoch}, func() error {
+		if placed := p.outcomes[phase].Placed; placed != nil {
+			placed.Epoch = epoch
+		}
+		return nil
+	})
+	return err
 }
 
 type admissionColumns struct {

@@ -82,7 +82,7 @@ func TestPlacementIsOneTransaction(t *testing.T) {
 
 	got := look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst)
 
-	require.Equal(t, ledger.Outcome{Placed: &ledger.Placed{RunID: "r1-1", NodeID: "a", Attempt: 1, Turn: time.Hour}}, got)
+	require.Equal(t, ledger.Outcome{Placed: &ledger.Placed{RunID: "r1-1", NodeID: "a", Attempt: 1, Turn: time.Hour, Epoch: 1}}, got)
 	var target, phase, run, node string
 	var memory int64
 	require.NoError(t, db.QueryRow(context.Background(), `

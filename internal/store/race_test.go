@@ -68,20 +68,6 @@ func TestExpiryAgainstFreedCapacity(t *testing.T) {
 	require.Less(t, ran, rounds*9/10)
 }
 
-// TestEngineMayBeAway keeps a node of an engine that has just started from
-// counting as down for the engine's own absence.
-func TestEngineMayBeAway(t *testing.T) {
-	s, db := open(t, store.Rules{SuspectAfter: time.Minute, LostAfter: 2 * time.Minute})
-	register(t, s, node("a", 1024))
-	_, err := db.Exec(context.Background(), "UPDATE nodes SET heartbeat_at = now() - interval '1 hour'")
-	require.NoError(t, err)
-
-	list, err := s.ListNodes(context.Background(), "")
-
-	require.NoError(t, err)
-	require.Equal(t, "suspect", list.Nodes[0].State)
-}
-
 func TestAuditFindsWrongCounters(t *testing.T) {
 	s, db := open(t, rules)
 	register(t, s, node("a", 1024))

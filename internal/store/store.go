@@ -22,6 +22,9 @@ import (
 var (
 	ErrNotFound = errors.New("not found")
 	ErrConflict = errors.New("not possible in the present state")
+	// ErrStale is of a run that is its phase's no longer: nothing of it may be
+	// kept, and trying again does not help.
+	ErrStale = errors.New("the run does not count any more")
 )
 
 // Rules are the parts of the configuration that decide what rows mean.
@@ -34,11 +37,10 @@ type Rules struct {
 
 // Store is a pool of connections to one database.
 type Store struct {
-	pool    *pgxpool.Pool
-	rules   Rules
-	started time.Time
-	fleets  fleets
-	queues  queues
+	pool   *pgxpool.Pool
+	rules  Rules
+	fleets fleets
+	queues queues
 }
 
 // Open connects to the database at url with at most maxConns connections.
@@ -65,7 +67,7 @@ func Open(ctx context.Context, url string, maxConns int32, rules Rules) (*Store,
 		pool.Close()
 		return nil, fmt.Errorf("connect to postgres at %s: %w", cfg.ConnConfig.Host, err)
 	}
-	return &Store{pool: pool, rules: rules, started: time.Now()}, nil
+	return &Store{pool: pool, rules: rules}, nil
 }
 
 // Close ends all connections.

@@ -404,8 +404,8 @@ func scanWait(row pgx.CollectableRow, retry time.Duration) (api.Wait, error) {
 const nodesSQL = `
 SELECT n.id, n.admin_state, n.state_reason, n.state_actor, n.state_since, n.drain_deadline, n.arch, n.labels,
        n.cpu_total, n.memory_total, n.disk_total, n.slots_total, n.cpu_reserved, n.memory_reserved, n.disk_reserved, n.slots_reserved,
-       n.starting, n.start_limit, n.version, n.heartbeat_at, n.registered_at,
-       extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8,
+       n.starting, n.start_limit, n.version, n.heartbeat_at, n.registered_at, n.lease_epoch, ` + uploadsSQL + `,
+       extract(epoch FROM silence(n))::float8, extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8, n.lost_at,
        COALESCE((SELECT jsonb_object_agg(b.backend, jsonb_build_object('ok', b.ok, 'why', b.why, 'accel', b.accel, 'kernel', b.kernel,
            'isolation', b.isolation, 'enforced', b.enforced, 'bootMs', b.boot_ms, 'starts', b.starts,
            'overhead', jsonb_build_object('cpuMilli', b.cpu_over, 'memoryMiB', b.memory_over, 'diskMiB', b.disk_over, 'slots', 0)))
@@ -437,25 +437,46 @@ func (s *Store) ListNodes(ctx context.Context, state string) (api.NodeList, erro
 
 func (s *Store) scanNode(row pgx.CollectableRow) (api.Node, error) {
 	var (
-		n        api.Node
-		silence  float64
-		backends json.RawMessage
+		n               api.Node
+		silence, unseen float64
+		lost            *time.Time
+		backends        json.RawMessage
 	)
 	err := row.Scan(&n.ID, &n.State, &n.StateReason, &n.StateActor, &n.StateSince, &n.Deadline, &n.Arch, &n.Labels,
 		&n.Total.CPUMilli, &n.Total.MemoryMiB, &n.Total.DiskMiB, &n.Total.Slots,
 		&n.Reserved.CPUMilli, &n.Reserved.MemoryMiB, &n.Reserved.DiskMiB, &n.Reserved.Slots,
-		&n.Starting, &n.StartLimit, &n.Version, &n.Heartbeat, &n.Registered, &silence, &backends)
+		&n.Starting, &n.StartLimit, &n.Version, &n.Heartbeat, &n.Registered, &n.Epoch, &n.Uploads, &silence, &unseen, &lost, &backends)
 	if err != nil {
 		return n, err
 	}
 	if judged := s.nodeState(capacity.NodeState(n.State), seconds(silence)); string(judged) != n.State {
-		n.State = string(judged)
-		n.StateReason = fmt.Sprintf("no heartbeat for %s", seconds(silence).Round(time.Second))
-		n.StateActor, n.StateSince = "", n.Heartbeat
+		s.silent(&n, judged, seconds(unseen), lost)
 	}
 	n.StateSince, n.Deadline = n.StateSince.UTC(), utc(n.Deadline)
 	n.Heartbeat, n.Registered = n.Heartbeat.UTC(), n.Registered.UTC()
 	return n, json.Unmarshal(backends, &n.Backends)
+}
+
+// silent makes a node's silence its state, and keeps in words what a person
+// decided about it.
+func (s *Store) silent(n *api.Node, to capacity.NodeState, unseen time.Duration, lost *time.Time) {
+	reason := fmt.Sprintf("no heartbeat for %s", unseen.Round(time.Second))
+	if n.State == string(capacity.Ready) {
+		n.StateActor = ""
+	} else {
+		n.Decided = n.State
+		reason += "; it was " + n.State
+		if n.StateReason != "" {
+			reason += ": " + n.StateReason
+		}
+	}
+	n.State, n.StateReason, n.StateSince = string(to), reason, n.Heartbeat.Add(s.rules.SuspectAfter)
+	if to == capacity.Down {
+		n.StateSince = n.Heartbeat.Add(s.rules.LostAfter)
+		if lost != nil && lost.After(n.Heartbeat) {
+			n.StateSince = *lost
+		}
+	}
 }
 
 // ShowNode reads one node and the runs that hold it.

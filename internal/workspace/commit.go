@@ -26,6 +26,9 @@ type CommitRequest struct {
 	Subject string // the commit's first line
 	Author  Person
 	When    time.Time // of author and committer, so that a repeated commit has the same id
+	// Admit is asked just before a branch is moved, and its error keeps that from
+	// happening; nil: nobody is asked. It is not asked of a commit that was made.
+	Admit func() error
 }
 
 // Part is what one machine of a run brings back. All of them started from the
@@ -74,6 +77,9 @@ func (g *Gateway) Commit(ctx context.Context, r CommitRequest) (CommitResult, er
 	if err != nil {
 		return CommitResult{}, err
 	}
+	if err := r.admitted(); err != nil {
+		return CommitResult{}, err
+	}
 	if err := g.moveBranch(ctx, repo, r, result.Commit); err != nil {
 		now, readErr := readCheckout(ctx, repo, r.Mission, r.Launch)
 		if readErr == nil && now.Head != r.Parent {
@@ -82,6 +88,13 @@ func (g *Gateway) Commit(ctx context.Context, r CommitRequest) (CommitResult, er
 		return CommitResult{}, fmt.Errorf("moving branch %s: %w", checkout.Branch, err)
 	}
 	return result, nil
+}
+
+func (r CommitRequest) admitted() error {
+	if r.Admit == nil {
+		return nil
+	}
+	return r.Admit()
 }
 
 // trailerValue is what may stand in a trailer: one word.

@@ -34,6 +34,9 @@ func (g *Gateway) CommitPartial(ctx context.Context, r CommitRequest) (CommitRes
 	if err != nil {
 		return CommitResult{}, err
 	}
+	if err := r.admitted(); err != nil {
+		return CommitResult{}, err
+	}
 	if _, err := repo.output(ctx, "update-ref", partialRef(r.Mission, r.Launch, r.Phase), result.Commit); err != nil {
 		return CommitResult{}, fmt.Errorf("moving branch %s: %w", PartialBranch(r.Mission, r.Launch, r.Phase), err)
 	}
