@@ -41,6 +41,7 @@ func Defaults() Settings {
 			RunUser:      "nobody",
 			ProbeTimeout: time.Minute,
 
+			KeepRuns:      true,
 			Snapshots:     4,
 			SnapshotBytes: 1 << 30,
 		},

@@ -54,7 +54,7 @@ func TestDefaults(t *testing.T) {
 		Node: config.Node{
 			Labels: map[string]string{}, Backends: []string{"microvm", "process"}, Slots: 16, StartLimit: 2,
 			Accel: "auto", BootTimeout: 10 * time.Second, StepTimeout: 2 * time.Minute, KillGrace: 10 * time.Second,
-			ResultFiles: 20000, ResultBytes: 1073741824, RunUser: "nobody", ProbeTimeout: time.Minute,
+			ResultFiles: 20000, ResultBytes: 1073741824, RunUser: "nobody", ProbeTimeout: time.Minute, KeepRuns: true,
 			Snapshots: 4, SnapshotBytes: 1073741824,
 		},
 		Gateway: config.Gateway{
@@ -99,7 +99,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		"node.id", "node.labels", "node.backends", "node.cpus", "node.memory", "node.disk", "node.slots",
 		"node.start_limit", "node.kernel", "node.modules", "node.guest_image", "node.qemu", "node.accel",
 		"node.boot_timeout", "node.step_timeout", "node.kill_grace", "node.result_files", "node.result_bytes",
-		"node.run_user", "node.probe_timeout", "node.snapshots", "node.snapshot_bytes",
+		"node.run_user", "node.probe_timeout", "node.keep_runs", "node.snapshots", "node.snapshot_bytes",
 		"wadm.api_prefix", "wadm.multitenant", "wadm.lattice", "wadm.protect_shared", "wadm.concurrency", "wadm.watch", "wadm.urls", "wadm.credentials",
 		"gateway.id", "gateway.protocols", "gateway.roots", "gateway.git_config",
 		"gateway.secret_dir", "gateway.secret_env", "gateway.secret_commands", "gateway.secret_command_timeout",

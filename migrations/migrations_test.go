@@ -25,7 +25,7 @@ func TestMigrations(t *testing.T) {
 
 	err := migrations.Check(ctx, url)
 	require.ErrorIs(t, err, migrations.ErrSchema)
-	require.ErrorContains(t, err, "it is at version 0, this binary needs 9; run `tidewait-worker migrate`")
+	require.ErrorContains(t, err, "it is at version 0, this binary needs 10; run `tidewait-worker migrate`")
 
 	// Several workers may be started at once: each migration runs once.
 	applied := make([][]migrations.Applied, 4)
@@ -41,7 +41,7 @@ func TestMigrations(t *testing.T) {
 	for _, a := range applied {
 		total += len(a)
 	}
-	require.Equal(t, 9, total)
+	require.Equal(t, 10, total)
 	require.NoError(t, migrations.Check(ctx, url))
 
 	db, err := pgx.Connect(ctx, url)

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -22,10 +23,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tidewait/internal/agent/journal"
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/keeper"
 )
 
 // Options say what a node is and how it speaks.
@@ -41,9 +44,15 @@ type Options struct {
 	KillGrace    time.Duration // of the backends, between TERM and the end of a machine
 	ProbeTimeout time.Duration
 	Limits       vm.Limits
-	Backends     []vm.Backend
-	NATS         *nats.Conn
-	Log          *slog.Logger
+	// Dir is the node's own directory, for what the next agent has to know: the
+	// journal of runs, and the lease, in [LeaseFile]. Empty: nothing is kept.
+	Dir string
+	// KeepRuns lets runs outlive the agent, where that is possible, so that the
+	// next one goes on with them.
+	KeepRuns bool
+	Backends []vm.Backend
+	NATS     *nats.Conn
+	Log      *slog.Logger
 }
 
 // Agent is the agent of one node.
@@ -57,16 +66,20 @@ type Agent struct {
 	reports map[string]api.Backend
 	kick    chan struct{}
 	lease   *lease
-	beats   int64 // sent; of Run alone
+	journal *journal.Journal  // nil: runs do not outlive the agent
+	leaks   api.Leaks         // found when the agent started, but for Machines
+	givenUp map[string]string // runs of an earlier agent that could not be gone on with, and why
+	beats   int64             // sent; of Run alone
 
 	mu    sync.Mutex
 	runs  map[string]*run
 	ended map[string]bool // destroyed, and not yet acknowledged by the engine
 	epoch int64           // of the node, as of the latest acknowledged heartbeat; 0: none
+	state string          // of the node, as of that
 }
 
-// New destroys what an earlier agent left, probes the backends and returns an
-// agent that is ready to work. It returns an error only when the node could not
+// New goes on with the runs of an earlier agent or destroys what it left, probes
+// the backends and returns an agent that is ready to work. It returns an error only when the node could not
 // work at all; a backend that fails its probe is reported, not fatal.
 func New(ctx context.Context, o Options) (*Agent, error) {
 	js, err := jetstream.New(o.NATS)
@@ -75,9 +88,16 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		Options: o, boot: uuid.NewString(), js: js, byName: map[string]vm.Backend{}, reports: map[string]api.Backend{},
-		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{},
+		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{}, givenUp: map[string]string{},
 	}
-	if a.lease, err = newLease(o.Lease, a.fence); err != nil {
+	var renewed []func(bootTime)
+	if o.Dir != "" {
+		if a.journal, err = journal.Open(filepath.Join(o.Dir, "runs")); err != nil {
+			return nil, err
+		}
+		renewed = append(renewed, a.writeLease)
+	}
+	if a.lease, err = newLease(o.Lease, a.fence, renewed...); err != nil {
 		return nil, err
 	}
 	if a.results, err = js.ObjectStore(ctx, api.BucketResults(o.Node)); err != nil {
@@ -88,29 +108,21 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 	}
 	for _, b := range o.Backends {
 		a.byName[b.Name()] = b
-		if err := a.reap(ctx, b); err != nil {
-			return nil, err
-		}
+	}
+	if err := a.recover(ctx); err != nil {
+		return nil, err
+	}
+	for _, b := range o.Backends {
 		a.reports[b.Name()] = a.probe(ctx, b)
 	}
 	return a, nil
 }
 
-// reap destroys the machines of an agent that died. Their runs are lost. They
-// are not reported as ended, so that their phases, which the engine places
-// again, keep the room that nobody else may have before them.
-func (a *Agent) reap(ctx context.Context, b vm.Backend) error {
-	left, err := b.List(ctx)
-	if err != nil {
-		return fmt.Errorf("list machines of backend %s: %w", b.Name(), err)
+// writeLease tells the keepers of the node's machines how long those may live.
+func (a *Agent) writeLease(until bootTime) {
+	if err := keeper.WriteLease(LeaseFile(a.Dir), time.Duration(until)); err != nil {
+		a.Log.Error("machines will end with a lease that was extended", "error", err)
 	}
-	for _, id := range left {
-		a.Log.Info("destroying a machine that an earlier agent left", "backend", b.Name(), "run", id)
-		if err := b.Destroy(ctx, id); err != nil {
-			return fmt.Errorf("destroy what an earlier agent left: %w", err)
-		}
-	}
-	return nil
 }
 
 func (a *Agent) probe(ctx context.Context, b vm.Backend) api.Backend {
@@ -222,10 +234,10 @@ func (a *Agent) beat(ctx context.Context) error {
 	if reply.End != "" {
 		return &Ended{reply.End}
 	}
-	a.acknowledge(h.Ended, reply.Epoch)
+	a.acknowledge(h.Ended, reply)
 	a.lease.renew(sent)
 	for _, id := range reply.Destroy {
-		a.stop(id, errUnwanted)
+		a.stopUnwanted(id)
 	}
 	return nil
 }
@@ -237,6 +249,7 @@ func (a *Agent) heartbeat() api.Heartbeat {
 	h := api.Heartbeat{
 		Node: a.Node, BootID: a.boot, Number: a.beats, Version: a.Version, Arch: runtime.GOARCH, Labels: a.Labels, Total: a.Total,
 		StartLimit: a.StartLimit, Backends: backends, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
+		GivenUp: a.givenUp, Leaks: a.leaks,
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.runs)) {
 		h.Runs = append(h.Runs, a.runs[id].told())
@@ -256,13 +269,14 @@ func (a *Agent) offers() map[string]api.Backend {
 
 // acknowledge takes what the engine knows by now, and the node's epoch. Runs of an
 // older one were given up while the node was silent.
-func (a *Agent) acknowledge(ended []string, epoch int64) {
+func (a *Agent) acknowledge(ended []string, reply api.HeartbeatReply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range ended {
 		delete(a.ended, id)
+		a.forgetEntry(id)
 	}
-	a.epoch = epoch
+	a.epoch, a.state = reply.Epoch, reply.State
 	for _, r := range a.runs {
 		if a.isOver(r.epoch) {
 			r.stop(errEpochOver)
@@ -286,9 +300,18 @@ var (
 )
 
 // Stop ends every run, because the agent stops, and waits until their machines
-// are gone or ctx ends.
+// are gone or ctx ends. Runs that the next agent can go on with are left to it,
+// unless their node is to be emptied.
 func (a *Agent) Stop(ctx context.Context) {
-	a.stopAll(errStopping)
+	a.mu.Lock()
+	runs := slices.Collect(maps.Values(a.runs))
+	leaving := a.state != string(capacity.Draining) && a.state != string(capacity.Retired)
+	a.mu.Unlock()
+	for _, r := range runs {
+		if !leaving || !a.leave(r) {
+			r.stop(errStopping)
+		}
+	}
 	for {
 		a.mu.Lock()
 		var next *run
@@ -307,19 +330,29 @@ func (a *Agent) Stop(ctx context.Context) {
 	}
 }
 
-func (a *Agent) stopAll(why error) {
+// stopUnwanted ends a run that the engine does not want. One that is being ended
+// already is not counted.
+func (a *Agent) stopUnwanted(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, r := range a.runs {
-		r.stop(why)
+	r, ok := a.runs[id]
+	if !ok {
+		return
 	}
+	if r.report.Step != "destroy" {
+		a.leaks.Machines++
+	}
+	r.stop(errUnwanted)
 }
 
-func (a *Agent) stop(id string, why error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r, ok := a.runs[id]; ok {
-		r.stop(why)
+// forgetEntry removes a run that nobody will ask for from the journal. Agent.mu
+// may be held.
+func (a *Agent) forgetEntry(id string) {
+	if a.journal == nil {
+		return
+	}
+	if err := a.journal.Remove(id); err != nil {
+		a.Log.Warn("a run stays in the journal", "run", id, "error", err)
 	}
 }
 

@@ -331,7 +331,7 @@ func TestHeartbeatsTellOfEachMachine(t *testing.T) {
 	defer func() { _ = sub.Unsubscribe() }()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	go b.Run(ctx, nil)
+	go func() { _ = b.Run(ctx, nil) }()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,14 @@ import (
 type Keeping struct {
 	Program string // the guest agent, which is a keeper when it is asked to be
 	Lease   string // file that says when machines have to end; empty: they need not
+}
+
+// absolute makes names such that they mean the same in another directory.
+func (k *Keeping) absolute() (err error) {
+	if k.Program, err = filepath.Abs(k.Program); err == nil && k.Lease != "" {
+		k.Lease, err = filepath.Abs(k.Lease)
+	}
+	return err
 }
 
 // KeptProcess is a machine's process whose parent is a keeper. It implements
@@ -37,6 +46,9 @@ type KeptProcess struct {
 // returned. cmd's output is the keeper's to remember, and its directory that of the
 // run.
 func StartKept(cmd *exec.Cmd, guestAt int, run *Run, k Keeping) (*KeptProcess, net.Conn, error) {
+	if err := k.absolute(); err != nil {
+		return nil, nil, err
+	}
 	p, err := startKeeper(run, k.Program)
 	if err != nil {
 		return nil, nil, err
@@ -117,7 +129,7 @@ func adoptProcess(run *Run) (*KeptProcess, error) {
 		return nil, err
 	}
 	client, err := keeper.Dial(run.Dir, run.Keeper.PID)
-	if errors.Is(err, unix.ECONNREFUSED) {
+	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, keeper.ErrGone) {
 		return nil, errKeeperGone
 	}
 	if err != nil {

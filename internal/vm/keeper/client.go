@@ -73,18 +73,18 @@ func (c *Client) listen() {
 	}
 }
 
-// errGone says that the keeper does not answer.
-var errGone = errors.New("the machine's keeper is gone")
+// ErrGone says that a keeper is there no more.
+var ErrGone = errors.New("the machine's keeper is gone")
 
 func (c *Client) ask(r Request, files ...*os.File) (Event, error) {
 	c.asking.Lock()
 	defer c.asking.Unlock()
-	if err := Send(c.conn, r, files...); err != nil {
-		return Event{}, fmt.Errorf("%w: %w", errGone, err)
+	if Send(c.conn, r, files...) != nil {
+		return Event{}, ErrGone
 	}
 	e, ok := <-c.answers
 	if !ok {
-		return Event{}, errGone
+		return Event{}, ErrGone
 	}
 	return e, nil
 }

@@ -96,6 +96,7 @@ type State struct {
 	Proto    int             `json:"proto"`
 	Hello    json.RawMessage `json:"hello"`    // as the guest said it
 	Executed bool            `json:"executed"` // a command was begun
+	Ended    bool            `json:"ended"`    // and has ended
 	// Begin is where in the command's output the stream begins. What was before
 	// it is gone.
 	Begin vm.Position `json:"begin"`

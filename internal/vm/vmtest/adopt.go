@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -342,8 +341,8 @@ func (a *adoption) tooMuch(t *testing.T) {
 	n.program(`echo first; sleep 0.3; seq 1000001 2000000; exit 0`)
 	first := n.line()
 	n.kill()
+	n.awaitEnd() // it does not wait for anybody to listen
 	m := n.adopt()
-	n.awaitIdle() // it does not wait for anybody to listen
 	lines, exit := follow(t, m, "", first.End)
 	require.Equal(t, vm.Exit{}, exit)
 	require.Positive(t, lines[0].Lost)
@@ -354,29 +353,20 @@ func (a *adoption) tooMuch(t *testing.T) {
 	require.Greater(t, len(lines), 500_000, "four MiB are remembered")
 }
 
-// awaitIdle waits until the machine's agent has nothing to do.
-func (n *node) awaitIdle() {
+// awaitEnd waits until the command has ended.
+func (n *node) awaitEnd() {
 	n.t.Helper()
 	_, pid := n.journal()
-	last, still := "", 0
+	dirs, err := filepath.Glob(filepath.Join(n.dir, "runs", "*"))
+	require.NoError(n.t, err)
+	require.Len(n.t, dirs, 1)
+	c, err := keeper.Dial(dirs[0], pid)
+	require.NoError(n.t, err)
+	defer c.Close()
 	require.Eventually(n.t, func() bool {
-		now := cpuTime(n.t, pid)
-		if now == last {
-			still++
-		} else {
-			last, still = now, 0
-		}
-		return still > 20
-	}, time.Minute, 20*time.Millisecond)
-}
-
-// cpuTime is the time a process has used.
-func cpuTime(t *testing.T, pid int) string {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	require.NoError(t, err)
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+2:]))
-	return strings.Join(fields[11:13], " ")
+		state, err := c.State()
+		return err == nil && state.Ended
+	}, 2*time.Minute, 10*time.Millisecond)
 }
 
 func (a *adoption) leaves(t *testing.T) {

@@ -211,5 +211,5 @@ func (f *frames) state() keeper.State {
 }
 
 func (f *frames) stateNow() keeper.State {
-	return keeper.State{Proto: keeper.Proto, Hello: f.hello, Executed: f.executed, Begin: f.printed.begin}
+	return keeper.State{Proto: keeper.Proto, Hello: f.hello, Executed: f.executed, Ended: f.answer != nil, Begin: f.printed.begin}
 }

@@ -106,11 +106,11 @@ func TestTheNextProgramIsToldAll(t *testing.T) {
 	k.says(guest.KindLog, "\x01o\n")
 	k.says(guest.KindBeat, "{}")
 	k.says(guest.KindExit, `{"code":3}`)
-	require.Eventually(t, func() bool { k.mu.Lock(); defer k.mu.Unlock(); return k.answer != nil }, wait, tick)
+	require.Eventually(t, func() bool { return k.state().Ended }, wait, tick)
 
 	for range 2 {
 		q, state := k.next()
-		require.Equal(t, keeper.State{Proto: 1, Hello: json.RawMessage(`{"proto":2}`), Executed: true}, state)
+		require.Equal(t, keeper.State{Proto: 1, Hello: json.RawMessage(`{"proto":2}`), Executed: true, Ended: true}, state)
 		hears(t, q, guest.KindLog, "\x01one\ntw")
 		hears(t, q, guest.KindLog, "\x02err\n")
 		hears(t, q, guest.KindLog, "\x01o\n")
