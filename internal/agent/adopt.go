@@ -159,7 +159,8 @@ func (a *Agent) await(ctx context.Context, r *run) {
 	if was.machine != nil {
 		a.destroy(r.report.ID, func(ctx context.Context) error { return a.byName[was.entry.Input.Backend].Destroy(ctx, r.report.ID) })
 	}
-	a.finish(r, true)
+	// Room that the phase will need again is kept for it, as when its run is lost.
+	a.finish(r, !errors.Is(cause, errLeaseEnded) && !errors.Is(cause, errEpochOver) && !errors.Is(cause, errStopping))
 }
 
 // claim gives an adopted run to whoever asks for it; nil: it is none. Agent.mu must

@@ -91,10 +91,13 @@ UPDATE nodes n SET cpu_reserved = cpu_reserved - f.cpu, memory_reserved = memory
     starting = n.starting - f.starting, capacity_version = capacity_version + 1
 FROM room f WHERE n.id = f.node_id`
 
+// unwantedSQL finds machines that no open run wants, and those of open runs that
+// have held nothing for $4 seconds: their room may be others' by now.
 const unwantedSQL = `
-SELECT v.id FROM unnest($2::text[]) AS v (id)
+SELECT v.id FROM unnest($2::text[], $3::text[]) AS v (id, step)
 LEFT JOIN topology_runs r ON r.id = v.id AND r.node_id = $1
-WHERE r.id IS NULL OR r.status NOT IN ('starting', 'running')
+WHERE r.id IS NULL OR r.status NOT IN ('starting', 'running') OR v.step <> 'destroy' AND EXISTS (
+    SELECT 1 FROM reservations WHERE run_id = v.id HAVING max(COALESCE(released_at, 'infinity')) < clock_timestamp() - $4 * interval '1 second')
 ORDER BY v.id`
 
 // Heartbeat records what an agent says: the node itself, its backends, the
@@ -136,7 +139,7 @@ func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult
 		}
 		b.Queue(releaseEndedSQL, h.Node, nonNilSlice(h.Ended))
 		queueSteps(b, h)
-		b.Queue(unwantedSQL, h.Node, runIDs(h.Runs)).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(unwantedSQL, h.Node, runIDs(h.Runs), steps(h.Runs), s.rules.LostAfter.Seconds()).Query(func(rows pgx.Rows) (err error) {
 			res.Reply.Destroy, err = pgx.CollectRows(rows, pgx.RowTo[string])
 			return err
 		})
@@ -215,6 +218,14 @@ func runIDs(runs []api.RunReport) []string {
 		ids[i] = r.ID
 	}
 	return ids
+}
+
+func steps(runs []api.RunReport) []string {
+	all := make([]string, len(runs))
+	for i, r := range runs {
+		all[i] = r.Step
+	}
+	return all
 }
 
 // adoptedIDs are the runs that wait to be gone on with.

@@ -244,7 +244,7 @@ WHERE kind = 'node' AND phase_id = (SELECT phase_id FROM topology_runs WHERE id 
 			v.Gone, v.Reason = true, fmt.Sprintf("node %s has been silent for %s", v.Node, silent.Round(time.Second))
 			_, err = tx.Exec(ctx, declareLostSQL, v.Node, s.rules.LostAfter.Seconds())
 			return err
-		case adopted && !ended:
+		case adopted && !ended && (heard || silent <= s.rules.SuspectAfter):
 			v.Kept, v.Reason = true, fmt.Sprintf("the next agent of node %s goes on with run %s", v.Node, runID)
 			_, err = tx.Exec(ctx, `UPDATE topology_runs SET suspected_at = NULL WHERE id = $1`, runID)
 			return err

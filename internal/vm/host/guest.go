@@ -96,7 +96,11 @@ func (g *Guest) meet(ctx context.Context, conn net.Conn, timeout time.Duration, 
 	if bootCtx.Err() != nil {
 		err = late
 	}
-	return &vm.Failure{Code: vm.BootFailed, Message: fmt.Sprintf("the machine did not start: %v%s", err, g.obituary())}
+	obituary := g.obituary()
+	if g.endedWithLease() {
+		return vm.ErrLease
+	}
+	return &vm.Failure{Code: vm.BootFailed, Message: fmt.Sprintf("the machine did not start: %v%s", err, obituary)}
 }
 
 // Inject implements [vm.VM].
@@ -176,7 +180,7 @@ func (g *Guest) explain(err error) error {
 		return err
 	}
 	obituary := g.obituary()
-	if kept, ok := g.Process.(*KeptProcess); ok && kept.lease() {
+	if g.endedWithLease() {
 		return vm.ErrLease
 	}
 	return &vm.Failure{Code: f.Code, Message: f.Message + obituary}

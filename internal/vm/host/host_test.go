@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/vm"
 	"tidewait/internal/vm/keeper"
 )
 
@@ -120,6 +121,91 @@ func TestDestroySparesOthers(t *testing.T) {
 			require.Empty(t, left)
 		})
 	}
+}
+
+// TestAReusedIDIsNoKeeper: neither the machine's id nor its keeper's may be that of
+// an innocent process.
+func TestAReusedIDIsNoKeeper(t *testing.T) {
+	root, machine, innocent := t.TempDir(), sleeper(t), sleeper(t)
+	leave(t, root, func(run *Run) {
+		ticks, err := keeper.StartTicks(innocent.Process.Pid)
+		require.NoError(t, err)
+		run.Keeper, run.Kept = &proc{PID: innocent.Process.Pid, StartTicks: ticks + 1}, &vm.Info{}
+		run.PID, run.BootID = machine.Process.Pid, keeper.BootID()
+		run.StartTicks, err = keeper.StartTicks(machine.Process.Pid)
+		require.NoError(t, err)
+		run.StartTicks--
+	})
+	runs, err := OpenRuns[*Guest](root)
+	require.NoError(t, err)
+	adopt := func() error {
+		_, err := runs.Adopt("left", func(run *Run) (*Guest, error) {
+			g := &Guest{}
+			return g, g.Adopt(run)
+		})
+		return err
+	}
+	require.EqualError(t, adopt(), "adopt run left: its keeper is gone")
+	leaks, err := runs.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, vm.Leaks{}, leaks)
+	require.NoError(t, runs.Destroy(t.Context(), "left"))
+	for _, p := range []*exec.Cmd{machine, innocent} {
+		require.NoError(t, p.Process.Signal(syscall.Signal(0)))
+	}
+}
+
+// TestAdoptRefuses says why a machine is of no use.
+func TestAdoptRefuses(t *testing.T) {
+	for want, record := range map[string]func(*Run){
+		"its machine was not to outlive its program": func(*Run) {},
+		"the host was started again": func(run *Run) {
+			run.Keeper, run.Kept, run.BootID = &proc{PID: os.Getpid()}, &vm.Info{}, "another"
+		},
+	} {
+		root := t.TempDir()
+		leave(t, root, record)
+		runs, err := OpenRuns[*Guest](root)
+		require.NoError(t, err)
+		_, err = runs.Adopt("left", func(run *Run) (*Guest, error) { return nil, (&Guest{}).Adopt(run) })
+		require.EqualError(t, err, "adopt run left: "+want)
+	}
+}
+
+// TestSweepKillsWhatIsInACgroupWithoutARun removes a directory and leaves its
+// cgroup, where this host has any.
+func TestSweepKillsWhatIsInACgroupWithoutARun(t *testing.T) {
+	root := t.TempDir()
+	runs, err := OpenRuns[*Guest](root)
+	require.NoError(t, err)
+	var straggler *Process
+	var dir string
+	var cgroups bool
+	m, err := runs.Create(t.Context(), "left", func(_ context.Context, run *Run) (m *Guest, _ error) {
+		dir = run.Dir
+		m, straggler, cgroups = crowded(t, run)
+		return m, nil
+	})
+	require.NoError(t, err)
+	if !cgroups {
+		return
+	}
+	require.NoError(t, os.RemoveAll(dir))
+	again, err := OpenRuns[*Guest](root)
+	require.NoError(t, err)
+	leaks, err := again.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, vm.Leaks{Cgroups: 1}, leaks)
+	<-straggler.Done()
+	<-m.Process.Done()
+	for _, dir := range m.Cgroup.dirs() {
+		require.NoDirExists(t, dir)
+	}
+	other, err := OpenRuns[*Guest](t.TempDir())
+	require.NoError(t, err)
+	leaks, err = other.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, vm.Leaks{}, leaks, "what is another node's is not this one's")
 }
 
 func TestCreateLeavesNothingWhenItFails(t *testing.T) {

@@ -173,11 +173,6 @@ func (p *KeptProcess) State() string {
 // Words are what the process said last.
 func (p *KeptProcess) Words() keeper.Words { return p.client.Words() }
 
-// lease reports whether the keeper ended the machine with the node's lease.
-func (p *KeptProcess) lease() bool {
-	e := p.client.Ended()
-	return e != nil && e.Lease
-}
 
 // Keep has the machine, which is what info says, outlive this program from now on.
 func (g *Guest) Keep(run *Run, info vm.Info) error {
@@ -200,6 +195,16 @@ func (g *Guest) Adopt(run *Run) error {
 	}
 	g.Process, g.Cgroup = kept, openCgroup(run.Cgroups)
 	return nil
+}
+
+// endedWithLease reports whether the keeper ended the machine with the node's lease.
+func (g *Guest) endedWithLease() bool {
+	kept, ok := g.Process.(*KeptProcess)
+	if !ok {
+		return false
+	}
+	e := kept.client.Ended()
+	return e != nil && e.Lease
 }
 
 // Leave implements [vm.Kept].
