@@ -114,7 +114,7 @@ func (e *Engine) priority(m mission.Mission) int {
 func demand(m mission.Mission, p mission.Phase) capacity.Demand {
 	total := p.Total()
 	return capacity.Demand{
-		Backend: m.Spec.Backend, Arch: p.Requires.Arch, Labels: p.Requires.Labels,
+		Backend: m.Spec.Backend, Arch: p.Requires.Arch, Labels: p.Requires.Labels, Network: p.Composed(),
 		Resources: capacity.Resources{
 			CPUMilli: total.CPUMilli, MemoryMiB: total.MemoryMiB, DiskMiB: total.DiskMiB, Slots: int64(len(p.Machines())),
 		},

@@ -21,6 +21,7 @@ import (
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/host"
 	"tidewait/internal/vm/image"
+	"tidewait/internal/vm/process"
 	"tidewait/internal/vm/qemu"
 )
 
@@ -35,7 +36,7 @@ func microVMJobs(ctx context.Context, b *bench) ([]line, error) {
 	}
 	defer m.fast.Close()
 	var bare sample
-	booted, restored := newJobs(), newJobs()
+	booted, restored, plain := newJobs(), newJobs(), newJobs()
 	err = b.repeat(ctx, b.pick(10, 2), func(ctx context.Context, i int) error {
 		b.say("microvm: round %d", i+1)
 		took, err := m.bare(ctx)
@@ -46,7 +47,15 @@ func microVMJobs(ctx context.Context, b *bench) ([]line, error) {
 		if err := booted.add(m.job(ctx, m.backend, fmt.Sprintf("job-%d", i))); err != nil {
 			return err
 		}
-		return restored.add(m.job(ctx, m.fast, fmt.Sprintf("job-%d", i)))
+		if err := restored.add(m.job(ctx, m.fast, fmt.Sprintf("job-%d", i))); err != nil {
+			return err
+		}
+		for j := range 5 { // they are short
+			if err := plain.add(m.job(ctx, m.plain, fmt.Sprintf("job-%d-%d", i, j))); err != nil {
+				return err
+			}
+		}
+		return nil
 	}, func() bool {
 		return booted.of["job"].per(bare).wide() || restored.of["job"].per(booted.of["job"]).wide()
 	})
@@ -63,6 +72,8 @@ func microVMJobs(ctx context.Context, b *bench) ([]line, error) {
 		line{measure: "job, from a snapshot", figure: restored.of["job"], unit: " ms", reference: same, known: booted.of["job"], aim: atMost(0.25)},
 		line{measure: "its processor time", figure: restored.cpu, unit: " ms", reference: same, known: booted.cpu})
 	lines = append(lines, restored.parts()...)
+	lines = append(lines, line{measure: "job, process", figure: plain.of["job"], unit: " ms", aim: atMost(25)})
+	lines = append(lines, plain.parts()...)
 	for _, clients := range []int{1, 2, 4} {
 		rate, err := m.rate(ctx, b, clients)
 		if err != nil {
@@ -145,6 +156,7 @@ func (m *microVM) rate(ctx context.Context, b *bench, clients int) (sample, erro
 type microVM struct {
 	backend   *qemu.Backend // boots
 	fast      *qemu.Backend // restores
+	plain     vm.Backend    // starts processes
 	image     image.Image
 	input     []byte   // a tar stream of 1 MB
 	arguments []string // with which the backend started QEMU, program first
@@ -183,6 +195,10 @@ func newMicroVM(ctx context.Context, b *bench) (*microVM, error) {
 		return nil, err
 	}
 	if err := os.Truncate(m.disk, jobDisk<<20); err != nil {
+		return nil, err
+	}
+	m.plain, err = process.New(process.Options{Agent: b.program("tidewait-guest"), RunDir: filepath.Join(dir, "processes")})
+	if err != nil {
 		return nil, err
 	}
 	b.say("microvm: making a snapshot")
@@ -277,7 +293,7 @@ func childrenTime() time.Duration {
 
 // job runs a job and returns what it took, and what each of its steps did. The
 // command moves the file, so that there is something to collect.
-func (m *microVM) job(ctx context.Context, backend *qemu.Backend, id string) (parts []part, err error) {
+func (m *microVM) job(ctx context.Context, backend vm.Backend, id string) (parts []part, err error) {
 	began, cpu := time.Now(), childrenTime()
 	last := began
 	step := func(name string) {

@@ -136,7 +136,7 @@ func (a *Agent) probe(ctx context.Context, b vm.Backend) api.Backend {
 	}
 	return api.Backend{
 		OK: r.OK, Why: r.Why, Accel: r.Info.Accel, Kernel: r.Info.Kernel, Isolation: r.Info.Isolation,
-		Enforced: r.Enforced, Overhead: r.Overhead, BootMs: r.Took.Milliseconds(),
+		Enforced: r.Enforced, Network: r.Network, Overhead: r.Overhead, BootMs: r.Took.Milliseconds(),
 	}
 }
 

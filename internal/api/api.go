@@ -290,6 +290,7 @@ type Backend struct {
 	Kernel    string             `json:"kernel,omitempty"`
 	Isolation string             `json:"isolation,omitempty"`
 	Enforced  bool               `json:"enforced"`
+	Network   bool               `json:"network"` // the machines of a composed phase can reach each other
 	Overhead  capacity.Resources `json:"overhead"`
 	BootMs    int64              `json:"bootMs,omitempty"`
 	Starts    vm.Starts          `json:"starts,omitzero"` // since the agent was started

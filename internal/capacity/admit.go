@@ -88,7 +88,7 @@ func (p *pool) refuseIncapable(c *class, d Demand) *CapabilityRefusal {
 // mismatch returns the first demand on its kind that n does not meet.
 func mismatch(n *Node, d Demand) Code {
 	switch {
-	case !n.Backends[d.Backend].OK:
+	case !d.offered(n):
 		return CodeBackendUnsupported
 	case d.Arch != "" && d.Arch != n.Arch:
 		return CodeArchUnmatched

@@ -17,7 +17,7 @@ func node(id string, changes ...func(*capacity.Node)) capacity.Node {
 	n := capacity.Node{
 		ID: id, State: capacity.Ready, Arch: "amd64", Labels: map[string]string{"zone": "eu"},
 		Backends: map[string]capacity.Offer{
-			"microvm": {OK: true, Overhead: capacity.Resources{MemoryMiB: 160}},
+			"microvm": {OK: true, Network: true, Overhead: capacity.Resources{MemoryMiB: 160}},
 		},
 		Allocatable: all, Free: all,
 	}
@@ -81,6 +81,8 @@ func asks(cpuMilli, memoryMiB, diskMiB, slots int64) func(*capacity.Demand) {
 func onArch(a string) func(*capacity.Demand) {
 	return func(d *capacity.Demand) { d.Arch = a }
 }
+
+func together(d *capacity.Demand) { d.Network = true }
 
 func withLabels(l map[string]string) func(*capacity.Demand) {
 	return func(d *capacity.Demand) { d.Labels = l }
@@ -194,6 +196,21 @@ func TestCapabilityRefusals(t *testing.T) {
 			capacity.CodeBackendUnsupported,
 			"needs backend microvm; the only node, node-a, does not offer it: its probe failed on node-a",
 			[]capacity.NodeReason{{NodeID: "node-a", Why: "backend microvm failed its probe"}},
+		},
+		"no network between machines": {
+			[]capacity.Node{
+				node("node-a", offers("process", capacity.Offer{OK: true})),
+				node("node-b", offers("microvm", capacity.Offer{Why: "the guest did not boot within 60s"})),
+				node("node-c", offers("microvm", capacity.Offer{OK: true, Why: "QEMU has no -netdev dgram"})),
+			},
+			demand(together),
+			capacity.CodeBackendUnsupported,
+			"needs backend microvm and a network between machines; none of 3 nodes offers it: machines of node-c cannot reach each other (QEMU has no -netdev dgram)",
+			[]capacity.NodeReason{
+				{NodeID: "node-a", Why: "does not offer backend microvm"},
+				{NodeID: "node-b", Why: "backend microvm failed its probe (the guest did not boot within 60s)"},
+				{NodeID: "node-c", Why: "its machines cannot reach each other (QEMU has no -netdev dgram)"},
+			},
 		},
 		"another architecture": {
 			[]capacity.Node{

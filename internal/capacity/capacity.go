@@ -43,6 +43,8 @@ type Demand struct {
 	Backend string            `json:"backend"`
 	Arch    string            `json:"arch,omitempty"`   // empty: any
 	Labels  map[string]string `json:"labels,omitempty"` // each must be equal on the node
+	// Network says that the machines are to reach each other.
+	Network bool `json:"network,omitempty"`
 	// Resources is the sum over the phase's virtual machines, without the
 	// backend's overhead; Slots is their number.
 	Resources Resources `json:"resources"`
@@ -66,7 +68,8 @@ const (
 // Offer is one backend of a node, as its last probe found it.
 type Offer struct {
 	OK       bool      `json:"ok"`
-	Why      string    `json:"why,omitempty"` // why not, when not OK
+	Why      string    `json:"why,omitempty"` // why not, when not OK or without Network
+	Network  bool      `json:"network"`       // several machines can reach each other
 	Overhead Resources `json:"overhead"`      // added to the demand for each virtual machine
 }
 
@@ -90,6 +93,13 @@ type Node struct {
 type Run struct {
 	Holds  Resources
 	EndsIn time.Duration // from now; not above zero when it is overdue
+}
+
+// offered reports whether n has the backend of d, with a network where d asks for
+// one.
+func (d Demand) offered(n *Node) bool {
+	o := n.Backends[d.Backend]
+	return o.OK && (o.Network || !d.Network)
 }
 
 // Need returns what d takes from node n, the backend's overhead included.

@@ -115,7 +115,10 @@ type group struct {
 	outlook    outlook          // when each node has room for it
 }
 
-type classKey struct{ backend, arch, labels string }
+type classKey struct {
+	backend, arch, labels string
+	network               bool
+}
 
 type groupKey struct {
 	class     classKey
@@ -171,7 +174,7 @@ func (w *walk) refusal(g *group, v Verdict) *CapacityRefusal {
 
 func (w *walk) group(item Waiting) *group {
 	d := item.Demand
-	key := groupKey{classKey{d.Backend, d.Arch, labelKey(d.Labels)}, d.Resources, item.Longest}
+	key := groupKey{classKey{d.Backend, d.Arch, labelKey(d.Labels), d.Network}, d.Resources, item.Longest}
 	if g, ok := w.groups[key]; ok {
 		return g
 	}

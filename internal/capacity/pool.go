@@ -71,8 +71,8 @@ func openness(s NodeState) standing {
 	}
 }
 
-// class is the pool as seen by every demand of one backend, architecture and
-// set of labels.
+// class is the pool as seen by every demand of one backend, with a network or
+// without, one architecture and one set of labels.
 type class struct {
 	able   []candidate
 	unable []*machine
@@ -93,9 +93,8 @@ func (p *pool) classify(d Demand) *class {
 	c := &class{able: make([]candidate, 0, len(p.machines))}
 	for i := range p.machines {
 		m := &p.machines[i]
-		offer := m.node.Backends[d.Backend]
-		if offer.OK && suits(m.node, d) {
-			c.able = append(c.able, candidate{m, offer.Overhead})
+		if d.offered(m.node) && suits(m.node, d) {
+			c.able = append(c.able, candidate{m, m.node.Backends[d.Backend].Overhead})
 		} else {
 			c.unable = append(c.unable, m)
 		}

@@ -47,6 +47,7 @@ func anyNode(t *rapid.T, id string) capacity.Node {
 		if rapid.IntRange(0, 3).Draw(t, name) > 0 {
 			n.Backends[name] = capacity.Offer{
 				OK:       rapid.IntRange(0, 4).Draw(t, "ok") > 0,
+				Network:  rapid.IntRange(0, 3).Draw(t, "network") > 0,
 				Overhead: capacity.Resources{MemoryMiB: rapid.Int64Range(0, 1).Draw(t, "overhead")},
 			}
 		}
@@ -92,6 +93,7 @@ func anyDemand(t *rapid.T) capacity.Demand {
 	if rapid.IntRange(0, 5).Draw(t, "invalid") == 0 {
 		d.Resources.CPUMilli = rapid.Int64Range(-1, 0).Draw(t, "cpus")
 	}
+	d.Network = rapid.IntRange(0, 3).Draw(t, "together") == 0
 	if rapid.IntRange(0, 3).Draw(t, "picky") == 0 {
 		d.Arch, d.Labels = archs.Draw(t, "arch"), zones.Draw(t, "labels")
 	}
@@ -170,6 +172,7 @@ func TestAdmitProperties(t *testing.T) {
 		n := fleet[i]
 		require.Equal(t, capacity.Ready, n.State)
 		require.True(t, n.Backends[d.Backend].OK)
+		require.True(t, n.Backends[d.Backend].Network || !d.Network)
 		require.Equal(t, d.Need(n), placement.Need)
 		require.True(t, placement.Need.Fits(n.Free))
 		require.Nil(t, capacity.Capable(fleet, d))

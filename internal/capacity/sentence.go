@@ -78,28 +78,47 @@ func invalid(d Demand) string {
 
 func backendUnsupported(c *class, d Demand) string {
 	offered := map[string]bool{}
-	var failed *machine
 	for _, m := range c.unable {
 		for name, o := range m.node.Backends {
 			offered[name] = offered[name] || o.OK
 		}
-		if _, probed := m.node.Backends[d.Backend]; probed && (failed == nil || m.node.ID < failed.node.ID) {
-			failed = m
-		}
 	}
 	maps.DeleteFunc(offered, func(_ string, ok bool) bool { return !ok })
-	s := "needs " + kind(d) + "; "
+	s := "needs " + kind(d)
+	if d.Network {
+		s += " and a network between machines"
+	}
+	s += "; "
 	if n := len(c.unable); n == 1 {
 		s += "the only node, " + c.unable[0].node.ID + ", does not offer it"
 	} else {
 		s += fmt.Sprintf("none of %d nodes offers it", n)
 	}
-	if failed != nil {
-		s += ": its probe failed on " + failed.node.ID + because(failed.node.Backends[d.Backend].Why)
+	if near := nearestToOffer(c, d); near != nil {
+		what := "its probe failed on " + near.ID
+		if near.Backends[d.Backend].OK {
+			what = "machines of " + near.ID + " cannot reach each other"
+		}
+		s += ": " + what + because(near.Backends[d.Backend].Why)
 	} else if len(offered) > 0 {
 		s += "; what is offered: " + list(slices.Sorted(maps.Keys(offered)))
 	}
 	return s
+}
+
+// nearestToOffer returns a node that lacks of d's backend a network only, else
+// one on which its probe failed; nil: there is none.
+func nearestToOffer(c *class, d Demand) *Node {
+	var near *Node
+	for _, m := range c.unable {
+		o, probed := m.node.Backends[d.Backend]
+		switch {
+		case !probed:
+		case near == nil, o.OK && !near.Backends[d.Backend].OK, o.OK == near.Backends[d.Backend].OK && m.node.ID < near.ID:
+			near = m.node
+		}
+	}
+	return near
 }
 
 func archUnmatched(c *class, d Demand) string {
@@ -297,7 +316,11 @@ func mismatchClause(n *Node, d Demand) string {
 	case CodeLabelsUnmatched:
 		return list(labelClauses(n, d))
 	}
-	if o, probed := n.Backends[d.Backend]; probed {
+	o, probed := n.Backends[d.Backend]
+	switch {
+	case o.OK:
+		return "its machines cannot reach each other" + because(o.Why)
+	case probed:
 		return "backend " + d.Backend + " failed its probe" + because(o.Why)
 	}
 	return "does not offer backend " + d.Backend

@@ -34,7 +34,7 @@ func team(name string) store.Draft {
 func vmNode() api.Heartbeat {
 	h := node("a", 1024)
 	h.StartLimit = 2
-	h.Backends = map[string]api.Backend{"microvm": {OK: true, Accel: "tcg", Overhead: capacity.Resources{MemoryMiB: 10}}}
+	h.Backends = map[string]api.Backend{"microvm": {OK: true, Network: true, Accel: "tcg", Overhead: capacity.Resources{MemoryMiB: 10}}}
 	return h
 }
 

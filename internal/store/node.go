@@ -45,14 +45,14 @@ SELECT boot_id, cpu_total, memory_total, disk_total, slots_total, extract(epoch 
 FROM nodes WHERE id = $1 FOR UPDATE`
 
 const backendSQL = `
-INSERT INTO node_backends (node_id, backend, ok, why, accel, kernel, isolation, enforced, cpu_over, memory_over, disk_over, boot_ms, starts)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+INSERT INTO node_backends (node_id, backend, ok, why, accel, kernel, isolation, enforced, network, cpu_over, memory_over, disk_over, boot_ms, starts)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 ON CONFLICT (node_id, backend) DO UPDATE SET ok = EXCLUDED.ok, why = EXCLUDED.why, accel = EXCLUDED.accel,
-    kernel = EXCLUDED.kernel, isolation = EXCLUDED.isolation, enforced = EXCLUDED.enforced, cpu_over = EXCLUDED.cpu_over,
+    kernel = EXCLUDED.kernel, isolation = EXCLUDED.isolation, enforced = EXCLUDED.enforced, network = EXCLUDED.network, cpu_over = EXCLUDED.cpu_over,
     memory_over = EXCLUDED.memory_over, disk_over = EXCLUDED.disk_over, boot_ms = EXCLUDED.boot_ms, starts = EXCLUDED.starts,
     probed_at = now()
-WHERE (node_backends.ok, node_backends.why, node_backends.memory_over, node_backends.starts)
-    IS DISTINCT FROM (EXCLUDED.ok, EXCLUDED.why, EXCLUDED.memory_over, EXCLUDED.starts)`
+WHERE (node_backends.ok, node_backends.why, node_backends.network, node_backends.memory_over, node_backends.starts)
+    IS DISTINCT FROM (EXCLUDED.ok, EXCLUDED.why, EXCLUDED.network, EXCLUDED.memory_over, EXCLUDED.starts)`
 
 // stepSQL writes the step each run is in; each machine that answers gives its
 // start slot back.
@@ -134,7 +134,7 @@ func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult
 			})
 		for _, name := range slices.Sorted(maps.Keys(h.Backends)) {
 			o := h.Backends[name]
-			b.Queue(backendSQL, h.Node, name, o.OK, o.Why, o.Accel, o.Kernel, o.Isolation, o.Enforced,
+			b.Queue(backendSQL, h.Node, name, o.OK, o.Why, o.Accel, o.Kernel, o.Isolation, o.Enforced, o.Network,
 				o.Overhead.CPUMilli, o.Overhead.MemoryMiB, o.Overhead.DiskMiB, o.BootMs, o.Starts)
 		}
 		b.Queue(releaseEndedSQL, h.Node, nonNilSlice(h.Ended))

@@ -75,7 +75,9 @@ SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g
 FROM gone g LEFT JOIN applications a ON a.id = g.application_id`
 
 // queueReplaceWait makes way for a wait of a kind.
-func queueReplaceWait(b *pgx.Batch, workflowID, kind string) { b.Queue(replacedWaitSQL, workflowID, kind) }
+func queueReplaceWait(b *pgx.Batch, workflowID, kind string) {
+	b.Queue(replacedWaitSQL, workflowID, kind)
+}
 
 // endSettledWaitSQL does the same to the wait of an application that a deployment
 // is answer enough to: for the next try of what failed, and for any host at all.

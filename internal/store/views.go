@@ -407,7 +407,7 @@ SELECT n.id, n.admin_state, n.state_reason, n.state_actor, n.state_since, n.drai
        n.starting, n.start_limit, n.version, n.heartbeat_at, n.registered_at, n.lease_epoch, n.leaks, n.orphaned, ` + uploadsSQL + `,
        extract(epoch FROM silence(n))::float8, extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8, n.lost_at,
        COALESCE((SELECT jsonb_object_agg(b.backend, jsonb_build_object('ok', b.ok, 'why', b.why, 'accel', b.accel, 'kernel', b.kernel,
-           'isolation', b.isolation, 'enforced', b.enforced, 'bootMs', b.boot_ms, 'starts', b.starts,
+           'isolation', b.isolation, 'enforced', b.enforced, 'network', b.network, 'bootMs', b.boot_ms, 'starts', b.starts,
            'overhead', jsonb_build_object('cpuMilli', b.cpu_over, 'memoryMiB', b.memory_over, 'diskMiB', b.disk_over, 'slots', 0)))
          FROM node_backends b WHERE b.node_id = n.id), '{}')
 FROM nodes n`
