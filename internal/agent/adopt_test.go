@@ -83,6 +83,8 @@ func (n *node) next(change func(*agent.Options)) *generation {
 	go func() { _ = g.Run(ctx, ready); close(done) }()
 	<-ready
 	g.beat = <-n.engine.beats
+	for b := g.beat; len(b.Backends) == 0; b = <-n.engine.beats { // until they are probed
+	}
 	g.end = func() { stop(); <-done }
 	n.t.Cleanup(g.end)
 	return g

@@ -2,9 +2,9 @@
 // from the node's task queue and carries each one through create, inject, run,
 // collect and destroy.
 //
-// Concurrency: Agent.mu guards runs, ended and what heartbeats say of a run: its
-// report, those of its machines, and whose command has ended by itself. No call
-// to NATS or to a backend is made while it is held.
+// Concurrency: Agent.mu guards runs, ended, what the probes have found, and what
+// heartbeats say of a run: its report, those of its machines, and whose command has
+// ended by itself. No call to NATS or to a backend is made while it is held.
 package agent
 
 import (
@@ -63,7 +63,7 @@ type Agent struct {
 	results jetstream.ObjectStore
 	inputs  jetstream.ObjectStore
 	byName  map[string]vm.Backend
-	reports map[string]api.Backend
+	probed  chan struct{} // closed when every backend was probed
 	kick    chan struct{}
 	lease   *lease
 	journal *journal.Journal  // nil: runs do not outlive the agent
@@ -71,15 +71,18 @@ type Agent struct {
 	givenUp map[string]string // runs of an earlier agent that could not be gone on with, and why
 	beats   int64             // sent; of Run alone
 
-	mu    sync.Mutex
-	runs  map[string]*run
-	ended map[string]bool // destroyed, and not yet acknowledged by the engine
-	epoch int64           // of the node, as of the latest acknowledged heartbeat; 0: none
-	state string          // of the node, as of that
+	mu      sync.Mutex
+	reports map[string]api.Backend // of the probes so far
+	runs    map[string]*run
+	ended   map[string]bool // destroyed, and not yet acknowledged by the engine
+	epoch   int64           // of the node, as of the latest acknowledged heartbeat; 0: none
+	state   string          // of the node, as of that
 }
 
 // New goes on with the runs of an earlier agent or destroys what it left, probes
-// the backends and returns an agent that is ready to work. It returns an error only when the node could not
+// the backends and returns an agent that is ready to work. With runs to go on with
+// it does not wait for the probes, which end with ctx, and offers a backend once it
+// was probed. It returns an error only when the node could not
 // work at all; a backend that fails its probe is reported, not fatal.
 func New(ctx context.Context, o Options) (*Agent, error) {
 	js, err := jetstream.New(o.NATS)
@@ -87,7 +90,7 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
 	a := &Agent{
-		Options: o, boot: uuid.NewString(), js: js, byName: map[string]vm.Backend{}, reports: map[string]api.Backend{},
+		Options: o, boot: uuid.NewString(), js: js, byName: map[string]vm.Backend{}, reports: map[string]api.Backend{}, probed: make(chan struct{}),
 		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{}, givenUp: map[string]string{},
 	}
 	var renewed []func(bootTime)
@@ -112,10 +115,26 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 	if err := a.recover(ctx); err != nil {
 		return nil, err
 	}
-	for _, b := range o.Backends {
-		a.reports[b.Name()] = a.probe(ctx, b)
+	if len(a.runs) > 0 {
+		// They have little time until their lease ends, and a probe boots a machine.
+		go a.probeAll(ctx)
+	} else {
+		a.probeAll(ctx)
 	}
 	return a, nil
+}
+
+// probeAll probes the backends one after another. Until all have been probed no new
+// run is begun.
+func (a *Agent) probeAll(ctx context.Context) {
+	defer close(a.probed)
+	for _, b := range a.Backends {
+		report := a.probe(ctx, b)
+		a.mu.Lock()
+		a.reports[b.Name()] = report
+		a.mu.Unlock()
+	}
+	a.hurry()
 }
 
 // writeLease tells the keepers of the node's machines how long those may live.
@@ -257,10 +276,12 @@ func (a *Agent) heartbeat() api.Heartbeat {
 	return h
 }
 
-// offers is what the probes found, with the starts counted since.
+// offers is what the probes have found, with the starts counted since.
 func (a *Agent) offers() map[string]api.Backend {
-	offers := make(map[string]api.Backend, len(a.reports))
-	for name, offer := range a.reports {
+	a.mu.Lock()
+	offers := maps.Clone(a.reports)
+	a.mu.Unlock()
+	for name, offer := range offers {
 		offer.Starts = a.byName[name].Starts()
 		offers[name] = offer
 	}
@@ -311,6 +332,10 @@ func (a *Agent) Stop(ctx context.Context) {
 		if !leaving || !a.leave(r) {
 			r.stop(errStopping)
 		}
+	}
+	select {
+	case <-a.probed:
+	case <-ctx.Done():
 	}
 	for {
 		a.mu.Lock()

@@ -54,6 +54,13 @@ type run struct {
 // and left the run to the next one; everything that goes wrong with the run itself
 // is in the result.
 func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step func(string)) (workflows.ExecuteRunResult, error) {
+	if !in.Resume {
+		select {
+		case <-a.probed:
+		case <-ctx.Done():
+			return workflows.ExecuteRunResult{}, context.Cause(ctx)
+		}
+	}
 	r, was, ctx, err := a.begin(ctx, in)
 	if errors.Is(err, errLeaseEnded) || errors.Is(err, errEpochOver) || errors.Is(err, errNotHere) {
 		return workflows.ExecuteRunResult{Lost: true, Failure: err.Error()}, nil
