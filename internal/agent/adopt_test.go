@@ -64,6 +64,14 @@ type generation struct {
 
 func (n *node) next(change func(*agent.Options)) *generation {
 	n.t.Helper()
+	g := n.start(change)
+	for b := g.beat; len(b.Backends) == 0; b = <-n.engine.beats { // until they are probed
+	}
+	return g
+}
+
+func (n *node) start(change func(*agent.Options)) *generation {
+	n.t.Helper()
 	o := n.first.Options
 	o.Dir, o.KeepRuns, o.Heartbeat = filepath.Join(n.dir, "node"), true, 100*time.Millisecond
 	backend, err := process.New(process.Options{
@@ -83,8 +91,6 @@ func (n *node) next(change func(*agent.Options)) *generation {
 	go func() { _ = g.Run(ctx, ready); close(done) }()
 	<-ready
 	g.beat = <-n.engine.beats
-	for b := g.beat; len(b.Backends) == 0; b = <-n.engine.beats { // until they are probed
-	}
 	g.end = func() { stop(); <-done }
 	n.t.Cleanup(g.end)
 	return g
@@ -162,6 +168,47 @@ func TestTheNextAgentGoesOn(t *testing.T) {
 		left, err := os.ReadDir(filepath.Join(n.dir, "node", "runs"))
 		return err == nil && len(left) == 0
 	}, 10*time.Second, time.Millisecond, "what the engine has heard of is forgotten")
+}
+
+// slowProbe is a backend whose probe takes until it is told to end.
+type slowProbe struct {
+	*process.Backend
+	end chan struct{}
+}
+
+func (s slowProbe) Probe(ctx context.Context) vm.Report {
+	<-s.end
+	return s.Backend.Probe(ctx)
+}
+
+// TestRunsDoNotWaitForProbes: a run is gone on with while backends are probed, and a
+// new one is not begun.
+func TestRunsDoNotWaitForProbes(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	in := a.solo("r1-1", 1, ticking)
+	done := a.begin(t, in)
+	a.stop()
+	require.Error(t, (<-done).err)
+
+	end := make(chan struct{})
+	b := n.start(func(o *agent.Options) { o.Backends = []vm.Backend{slowProbe{o.Backends[0].(*process.Backend), end}} })
+	require.Empty(t, b.beat.Backends)
+	require.Equal(t, "r1-1", b.beat.Runs[0].ID)
+	begun, other := make(chan string, 8), make(chan ended, 1)
+	go func() {
+		res, err := b.Execute(context.Background(), b.solo("r2-1", 1, "true"), func(step string) { begun <- step })
+		other <- ended{res, err}
+	}()
+	res, err := b.Execute(t.Context(), resumed(in), nil)
+	require.NoError(t, err)
+	require.Equal(t, &vm.Exit{}, res.Exit, res.Failure)
+	require.Empty(t, begun)
+	close(end)
+	got := <-other
+	require.NoError(t, got.err)
+	require.Equal(t, &vm.Exit{}, got.res.Exit, got.res.Failure)
+	require.Equal(t, "create", <-begun)
 }
 
 func TestTheTurnGoesOn(t *testing.T) {
