@@ -173,7 +173,6 @@ func (p *KeptProcess) State() string {
 // Words are what the process said last.
 func (p *KeptProcess) Words() keeper.Words { return p.client.Words() }
 
-
 // Keep has the machine, which is what info says, outlive this program from now on.
 func (g *Guest) Keep(run *Run, info vm.Info) error {
 	kept, ok := g.Process.(*KeptProcess)
