@@ -42,9 +42,6 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	dir := nodeDir(s, id)
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return fmt.Errorf("make the directory of the node: %w", err)
-	}
 	backends := nodeBackends(ctx, svc, id)
 	defer closeBackends(backends, svc.log)
 	a, err := agent.New(ctx, agent.Options{

@@ -45,7 +45,11 @@ func newNode(t *testing.T) *node {
 		if json.Unmarshal(m.Data, &h) != nil {
 			return
 		}
-		ok, _ := json.Marshal(api.HeartbeatReply{State: *n.state.Load(), Epoch: 1})
+		reply := api.HeartbeatReply{State: *n.state.Load(), Epoch: 1}
+		if end := n.engine.end.Load(); end != nil {
+			reply.End = *end
+		}
+		ok, _ := json.Marshal(reply)
 		data, _ := json.Marshal(api.Reply{OK: ok})
 		_ = m.Respond(data)
 		n.engine.beats <- h
@@ -88,7 +92,12 @@ func (n *node) start(change func(*agent.Options)) *generation {
 	for len(n.engine.beats) > 0 {
 		<-n.engine.beats
 	}
-	go func() { _ = g.Run(ctx, ready); close(done) }()
+	go func() {
+		defer close(done)
+		if g.Run(ctx, ready) != nil {
+			g.Stop(context.Background())
+		}
+	}()
 	<-ready
 	g.beat = <-n.engine.beats
 	g.end = func() { stop(); <-done }
@@ -282,6 +291,17 @@ func TestWhatCannotBeGoneOnWithEnds(t *testing.T) {
 		require.Equal(t, "the node's agent was stopped", got.res.Failure)
 		a.nothingLeft(t)
 	})
+	t.Run("the engine wants no more of the agent", func(t *testing.T) {
+		n := newNode(t)
+		a := n.next(usual)
+		done := a.begin(t, a.solo("r1-1", 1, "sleep 3600"))
+		why := "another agent process speaks for node n1"
+		n.engine.end.Store(&why)
+		got := <-done
+		require.NoError(t, got.err)
+		require.True(t, got.res.Lost)
+		a.nothingLeft(t)
+	})
 	t.Run("several machines", func(t *testing.T) {
 		n := newNode(t)
 		a := n.next(usual)
@@ -361,4 +381,19 @@ func TestJournalsOfRuns(t *testing.T) {
 	res, err := a.Execute(t.Context(), resumed(ended.Input), nil)
 	require.NoError(t, err)
 	require.Equal(t, *ended.Result, res, "a result that was there is not made again")
+}
+
+// TestANodeHasOneAgent: a second process waits for the first, and says why it does
+// not work.
+func TestANodeHasOneAgent(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	o := a.Options
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := agent.New(ctx, o)
+	require.EqualError(t, err, "another agent process uses "+o.Dir+": stop it, or give one of the two a node.id of its own")
+	a.stop()
+	b := n.next(usual)
+	require.Empty(t, b.beat.GivenUp)
 }

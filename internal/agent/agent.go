@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -67,6 +68,7 @@ type Agent struct {
 	kick    chan struct{}
 	lease   *lease
 	journal *journal.Journal  // nil: runs do not outlive the agent
+	locked  *os.File          // nil: nothing is
 	leaks   api.Leaks         // found when the agent started, but for Machines
 	givenUp map[string]string // runs of an earlier agent that could not be gone on with, and why
 	beats   int64             // sent; of Run alone
@@ -77,6 +79,7 @@ type Agent struct {
 	ended   map[string]bool // destroyed, and not yet acknowledged by the engine
 	epoch   int64           // of the node, as of the latest acknowledged heartbeat; 0: none
 	state   string          // of the node, as of that
+	over    bool            // the engine wants no more of the agent
 }
 
 // New goes on with the runs of an earlier agent or destroys what it left, probes
@@ -84,7 +87,7 @@ type Agent struct {
 // it does not wait for the probes, which end with ctx, and offers a backend once it
 // was probed. It returns an error only when the node could not
 // work at all; a backend that fails its probe is reported, not fatal.
-func New(ctx context.Context, o Options) (*Agent, error) {
+func New(ctx context.Context, o Options) (_ *Agent, err error) {
 	js, err := jetstream.New(o.NATS)
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
@@ -95,6 +98,17 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 	}
 	var renewed []func(bootTime)
 	if o.Dir != "" {
+		if err := os.MkdirAll(o.Dir, 0o711); err != nil {
+			return nil, fmt.Errorf("make the directory of the node: %w", err)
+		}
+		if a.locked, err = lock(ctx, o.Dir); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				a.locked.Close()
+			}
+		}()
 		if a.journal, err = journal.Open(filepath.Join(o.Dir, "runs")); err != nil {
 			return nil, err
 		}
@@ -251,6 +265,9 @@ func (a *Agent) beat(ctx context.Context) error {
 		return err
 	}
 	if reply.End != "" {
+		a.mu.Lock()
+		a.over = true
+		a.mu.Unlock()
 		return &Ended{reply.End}
 	}
 	a.acknowledge(h.Ended, reply)
@@ -322,11 +339,12 @@ var (
 
 // Stop ends every run, because the agent stops, and waits until their machines
 // are gone or ctx ends. Runs that the next agent can go on with are left to it,
-// unless their node is to be emptied.
+// unless their node is to be emptied, or there is another agent already.
 func (a *Agent) Stop(ctx context.Context) {
+	defer a.locked.Close() // of no file it does nothing
 	a.mu.Lock()
 	runs := slices.Collect(maps.Values(a.runs))
-	leaving := a.state != string(capacity.Draining) && a.state != string(capacity.Retired)
+	leaving := !a.over && a.state != string(capacity.Draining) && a.state != string(capacity.Retired)
 	a.mu.Unlock()
 	for _, r := range runs {
 		if !leaving || !a.leave(r) {
