@@ -444,6 +444,7 @@ func (a *adoption) keeperKilled(t *testing.T) {
 }
 
 func (a *adoption) leaseEnds(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := a.start(t)
 	first := n.lease(a.lasts)
 	n.program(`echo ready; sleep 3600`)
@@ -463,6 +464,7 @@ func (a *adoption) leaseEnds(t *testing.T) {
 }
 
 func (a *adoption) leaseEndsListening(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	n := a.start(t)
 	n.lease(a.lasts)
 	n.program(`echo ready; sleep 3600`)

@@ -58,9 +58,17 @@ func (k *talk) first() *guest.Conn {
 func (k *talk) next() (*guest.Conn, keeper.State) {
 	k.t.Helper()
 	mine, theirs := pair(k.t)
-	var state keeper.State
-	require.NoError(k.t, k.attachTold(theirs, func(s keeper.State) error { state = s; return nil }))
-	return guest.NewConn(mine), state
+	told, failed := make(chan keeper.State, 1), make(chan error, 1)
+	go func() { // what it is told after that it has to read
+		failed <- k.attachTold(theirs, func(s keeper.State) error { told <- s; return nil })
+	}()
+	select {
+	case state := <-told:
+		return guest.NewConn(mine), state
+	case err := <-failed:
+		require.NoError(k.t, err)
+		return guest.NewConn(mine), <-told // both came at once
+	}
 }
 
 func (k *talk) says(kind guest.Kind, payload string) {
