@@ -19,6 +19,7 @@ TEST_TIMEOUT  ?= 30m# of each package's tests
 TEST_FLAGS    ?=# such as -run TestPass, -count 20 or -v
 FUZZ_TIME     ?= 20s# of each fuzz target
 SIMULATED_HOURS ?= 1000000# of make simulate
+BOOTS ?= 500# of make boots
 
 .PHONY: help
 help: ## List the targets
@@ -42,6 +43,11 @@ demo: deps build ## Run missions for real on a stack of their own, then stop it
 .PHONY: dev
 dev: deps build ## Start the whole stack on this machine; Ctrl-C stops it
 	$(BIN)/tidewait dev
+
+.PHONY: negctl
+negctl: deps build ## Provoke what must fail, and then once more without each of the safeties
+	$(BIN)/tidewait negctl
+	$(BIN)/tidewait negctl --sabotage all
 
 .PHONY: test
 test: deps build ## Run all tests under the race detector, but for the simulations, which share nothing
@@ -74,6 +80,10 @@ fuzz: ## Run every fuzz target for FUZZ_TIME
 .PHONY: simulate
 simulate: ## Play the order of phases for SIMULATED_HOURS, event by event
 	TIDEWAIT_SIMULATED_HOURS=$(SIMULATED_HOURS) go test -count=1 -timeout $(TEST_TIMEOUT) -run '^TestSimulation' -v ./internal/capacity
+
+.PHONY: boots
+boots: deps ## Boot BOOTS microVMs one after another; none may fail
+	TIDEWAIT_BOOTS=$(BOOTS) go test -count=1 -timeout 2h -run '^TestBoots$$' -v ./internal/vm/qemu
 
 .PHONY: bench
 bench: deps build ## Measure speed and memory, and print a table

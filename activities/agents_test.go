@@ -39,9 +39,14 @@ func TestDemandIsTheSumOfTheMachines(t *testing.T) {
 
 		composed := demand(m, mission.Phase{Agents: agents, Requires: requires})
 
-		require.Equal(t, capacity.Demand{Backend: "process", Arch: "amd64", Labels: map[string]string{"zone": "eu"}, Resources: want}, composed)
+		require.Equal(t, capacity.Demand{
+			Backend: "process", Arch: "amd64", Labels: map[string]string{"zone": "eu"}, Network: true, Resources: want,
+		}, composed)
 		if want.Slots == 1 {
-			require.Equal(t, demand(m, mission.Phase{Resources: agents[0].Resources, Requires: requires}), composed)
+			solo := demand(m, mission.Phase{Resources: agents[0].Resources, Requires: requires})
+			require.False(t, solo.Network)
+			solo.Network = true
+			require.Equal(t, solo, composed, "a network is all that is different")
 		}
 	})
 }

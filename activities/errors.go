@@ -21,14 +21,18 @@ import (
 func asTemporal(err error) error {
 	var refused *workspace.Refused
 	var superseded *workspace.Superseded
+	var stale *gateway.Stale
+	var full *gateway.Full
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
 		return final(refused.Message, workflows.ErrTypeWorkspaceRefused, refused.Code)
+	case errors.As(err, &full):
+		return benign(full.Error(), workflows.ErrTypeBucketFull, 0)
 	case errors.As(err, &superseded):
 		return final(superseded.Error(), workflows.ErrTypeWorkspaceRefused, "superseded")
-	case errors.Is(err, gateway.ErrStale), errors.Is(err, store.ErrStale):
+	case errors.As(err, &stale), errors.Is(err, store.ErrStale):
 		return final(err.Error(), workflows.ErrTypeRunStale)
 	case errors.Is(err, store.ErrRunning):
 		return final(err.Error(), api.ErrTypeRunning)

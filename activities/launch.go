@@ -88,6 +88,9 @@ func takeOver(last store.LastLaunch, first int) (*store.Rerun, error) {
 	if last.Launch == 0 {
 		return nil, errors.New("the mission was never launched, so there is nothing to begin from; launch it")
 	}
+	if last.Expired {
+		return nil, fmt.Errorf("launch %d ended so long ago that it is not kept any more; launch the mission again", last.Launch)
+	}
 	if r.Commit == "" {
 		return nil, fmt.Errorf("the checkout of launch %d was never opened, so there is nothing to begin from; launch the mission again", last.Launch)
 	}
@@ -118,6 +121,7 @@ func demand(m mission.Mission, p mission.Phase) capacity.Demand {
 		Resources: capacity.Resources{
 			CPUMilli: total.CPUMilli, MemoryMiB: total.MemoryMiB, DiskMiB: total.DiskMiB, Slots: int64(len(p.Machines())),
 		},
+		Images: imageKeys(p),
 	}
 }
 
@@ -147,20 +151,32 @@ func launchedMission(m mission.Mission) workflows.LaunchedMission {
 func command(p mission.Phase) workflows.PhaseCommand {
 	c := workflows.PhaseCommand{Name: p.Name, Secrets: secretNames(p.Secrets), Attempts: p.Attempts, Hold: hold(p)}
 	if !p.Composed() {
-		c.Command, c.Collect, c.Machine = vm.Command{Argv: p.Run, Env: p.Env}, p.Collect, machine(p.Resources)
+		c.Command, c.Collect, c.Machine = vm.Command{Argv: p.Run, Env: p.Env}, p.Collect, machine(p.Resources, p.Image)
 		return c
 	}
 	for _, a := range p.Agents {
 		c.Agents = append(c.Agents, workflows.AgentCommand{
 			Name: a.Name, Replicas: a.Replicas, Designated: p.Designates(a), Command: vm.Command{Argv: a.Run, Env: a.Env}, Collect: a.Collect,
-			Machine: machine(a.Resources), Secrets: secretNames(a.Secrets),
+			Machine: machine(a.Resources, a.Image), Secrets: secretNames(a.Secrets),
 		})
 	}
 	return c
 }
 
-func machine(r mission.Resources) vm.Spec {
-	return vm.Spec{CPUMilli: r.CPUMilli, MemoryMiB: r.MemoryMiB, DiskMiB: r.DiskMiB}
+func machine(r mission.Resources, image string) vm.Spec {
+	if image == mission.DefaultImage {
+		image = ""
+	}
+	return vm.Spec{CPUMilli: r.CPUMilli, MemoryMiB: r.MemoryMiB, DiskMiB: r.DiskMiB, Image: image}
+}
+
+// imageKeys are by what nodes know the images of a phase.
+func imageKeys(p mission.Phase) []string {
+	var keys []string
+	for _, name := range p.Images() {
+		keys = append(keys, mission.ImageKey(name))
+	}
+	return keys
 }
 
 func hold(p mission.Phase) *ledger.Hold {

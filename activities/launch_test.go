@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/mission"
 	"tidewait/internal/store"
 )
 
@@ -33,6 +34,10 @@ func TestWhatARerunTakesOver(t *testing.T) {
 			change: func(l *store.LastLaunch) { *l = store.LastLaunch{} },
 			err:    "the mission was never launched, so there is nothing to begin from; launch it",
 		},
+		"expired": {
+			first: 1, change: func(l *store.LastLaunch) { l.Expired, l.Phases = true, nil },
+			err: "launch 3 ended so long ago that it is not kept any more; launch the mission again",
+		},
 		"no checkout": {
 			change: func(l *store.LastLaunch) { l.Base = "" },
 			err:    "the checkout of launch 3 was never opened, so there is nothing to begin from; launch the mission again",
@@ -52,4 +57,21 @@ func TestWhatARerunTakesOver(t *testing.T) {
 			require.Equal(t, &c.want, got)
 		})
 	}
+}
+
+func TestImagesReachMachinesAndPlacement(t *testing.T) {
+	const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	solo := mission.Phase{Name: "solo", Image: "registry.example.com/tool:1@" + digest, Run: []string{"x"}}
+	plain := mission.Phase{Name: "plain", Image: mission.DefaultImage, Run: []string{"x"}}
+	team := mission.Phase{Name: "team", Image: mission.DefaultImage, Agents: []mission.Agent{
+		{Name: "a", Replicas: 2, Image: "oci:/srv/tool:1", Run: []string{"x"}}, {Name: "b", Replicas: 1, Run: []string{"x"}},
+	}}
+	m := mission.Mission{Spec: mission.Spec{Backend: "microvm"}}
+	require.Equal(t, "registry.example.com/tool:1@"+digest, command(solo).Machine.Image)
+	require.Equal(t, []string{digest}, demand(m, solo).Images)
+	require.Empty(t, command(plain).Machine.Image)
+	require.Empty(t, demand(m, plain).Images)
+	require.Equal(t, "oci:/srv/tool:1", command(team).Agents[0].Machine.Image)
+	require.Empty(t, command(team).Agents[1].Machine.Image)
+	require.Equal(t, []string{"oci:/srv/tool:1"}, demand(m, team).Images)
 }

@@ -87,6 +87,10 @@ func (c *checker) fleet() {
 	c.positive("fleet.lost_after", f.LostAfter)
 	c.positive("fleet.sweep_interval", f.SweepInterval)
 	c.positive("fleet.object_ttl", f.ObjectTTL)
+	c.want(f.BundleBytes == 0 || f.BundleBytes >= 1<<20, "0, which means as many as NATS gives the account, or at least 1048576", "fleet.bundle_bytes")
+	c.between("fleet.run_ttl", f.RunTTL, 0)
+	c.between("fleet.wait_ttl", f.WaitTTL, 0)
+	c.between("fleet.result_ttl", f.ResultTTL, 0)
 	c.positive("fleet.log_ttl", f.LogTTL)
 	c.atLeast("fleet.log_bytes", f.LogBytes, 1<<20)
 	c.want(f.Priority >= 0 && f.Priority <= 100, "0 to 100", "fleet.priority")
@@ -127,9 +131,35 @@ func (c *checker) node() {
 	c.between("node.kill_grace", n.KillGrace, 0)
 	c.atLeast("node.result_files", int64(n.ResultFiles), 1)
 	c.atLeast("node.result_bytes", n.ResultBytes, 1)
+	c.atLeast("node.log_bytes", n.LogBytes, 64<<10)
+	c.atLeast("node.log_rate", n.LogRate, 1<<10)
+	c.atLeast("node.log_buffer", n.LogBuffer, 64<<10)
 	c.atLeast("node.snapshots", int64(n.Snapshots), 0)
 	c.atLeast("node.snapshot_bytes", n.SnapshotBytes, 1<<20)
+	c.images(n)
 	c.want(n.RunUser != "" && n.RunUser != "root" && n.RunUser != "0", "an unprivileged user, such as nobody", "node.run_user")
+}
+
+func (c *checker) images(n Node) {
+	c.hosts("node.image_registries", n.ImageRegistries)
+	c.hosts("node.image_insecure", n.ImageInsecure)
+	for _, host := range n.ImageInsecure {
+		c.want(len(n.ImageRegistries) == 0 || slices.Contains(n.ImageRegistries, host),
+			"hosts of node.image_registries, which has "+strings.Join(n.ImageRegistries, ", "), "node.image_insecure", "node.image_registries")
+	}
+	c.want(n.ImageAuth == "" || filepath.IsAbs(n.ImageAuth), "an absolute path", "node.image_auth")
+	relative := slices.ContainsFunc(n.ImageLayouts, func(dir string) bool { return !filepath.IsAbs(dir) })
+	c.want(!relative, "absolute paths", "node.image_layouts")
+	c.positive("node.image_timeout", n.ImageTimeout)
+	c.atLeast("node.image_bytes", n.ImageBytes, 1<<20)
+	c.atLeast("node.image_files", int64(n.ImageFiles), 1)
+	c.atLeast("node.image_cache_bytes", n.ImageCacheBytes, 1<<20)
+}
+
+// hosts wants names of hosts, with ports or without, as images have them.
+func (c *checker) hosts(name string, hosts []string) {
+	odd := slices.ContainsFunc(hosts, func(host string) bool { return host == "" || strings.ContainsAny(host, "/@ ") })
+	c.want(!odd, "hosts with their ports, such as [registry.example.com, 127.0.0.1:5000], without https://", name)
 }
 
 func (c *checker) gateway() {

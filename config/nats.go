@@ -13,8 +13,9 @@ import (
 // says. The first connection is tried once per server and fails within five
 // seconds each; afterwards the connection comes back by itself for as long as
 // it takes, and log tells when it goes and returns. A server that has frozen is
-// given up after thirty seconds.
-func ConnectNATS(s NATS, name string, log *slog.Logger) (*nats.Conn, error) {
+// given up after thirty seconds. More options are for connections with a need of
+// their own.
+func ConnectNATS(s NATS, name string, log *slog.Logger, more ...nats.Option) (*nats.Conn, error) {
 	options := []nats.Option{
 		nats.Name(name),
 		nats.Timeout(5 * time.Second),
@@ -44,7 +45,7 @@ func ConnectNATS(s NATS, name string, log *slog.Logger) (*nats.Conn, error) {
 	if s.Cert != "" {
 		options = append(options, nats.ClientCert(s.Cert, s.Key))
 	}
-	conn, err := nats.Connect(s.URL, options...)
+	conn, err := nats.Connect(s.URL, append(options, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", strings.Trim(shown("nats.url", s.URL), `"`), err)
 	}

@@ -14,7 +14,7 @@ import (
 func TestFileRefusals(t *testing.T) {
 	for _, c := range []struct{ name, yaml, want string }{
 		{"unknown key", "fleet:\n  trun: 1h\n", "fleet.trun (tidewait.yaml:2): no such key; fleet has turn, max_wait, " +
-			"retry_interval, attempt_backoff, heartbeat_interval, suspect_after, lease, lost_after, sweep_interval, object_ttl, log_ttl, log_bytes, priority, ageing, head_window"},
+			"retry_interval, attempt_backoff, heartbeat_interval, suspect_after, lease, lost_after, sweep_interval, object_ttl, bundle_bytes, run_ttl, wait_ttl, result_ttl, log_ttl, log_bytes, priority, ageing, head_window"},
 		{"unknown section", "flet: {}\n", "flet (tidewait.yaml:1): no such key; " +
 			"the top level has data_dir, log, temporal, nats, postgres, fleet, node, gateway, wadm, dev"},
 		{"upper case", "Log: {}\n", "Log (tidewait.yaml:1): no such key; " +
@@ -116,6 +116,14 @@ func TestImpossibleValues(t *testing.T) {
 		{"NODE_RESULT_FILES=0", `node.result_files = "0" (TIDEWAIT_NODE_RESULT_FILES): want 1 or more`},
 		{"NODE_RESULT_BYTES=0", `node.result_bytes = "0" (TIDEWAIT_NODE_RESULT_BYTES): want 1 or more`},
 		{"NODE_SNAPSHOTS=-1", `node.snapshots = "-1" (TIDEWAIT_NODE_SNAPSHOTS): want 0 or more`},
+		{"NODE_IMAGE_REGISTRIES=https://registry.example.com", `node.image_registries = "https://registry.example.com" (TIDEWAIT_NODE_IMAGE_REGISTRIES): want hosts with their ports, such as [registry.example.com, 127.0.0.1:5000], without https://`},
+		{"NODE_IMAGE_INSECURE=a/b", `node.image_insecure = "a/b" (TIDEWAIT_NODE_IMAGE_INSECURE): want hosts with their ports, such as [registry.example.com, 127.0.0.1:5000], without https://`},
+		{"NODE_IMAGE_AUTH=auth.json", `node.image_auth = "auth.json" (TIDEWAIT_NODE_IMAGE_AUTH): want an absolute path`},
+		{"NODE_IMAGE_LAYOUTS=/srv/images,images", `node.image_layouts = "/srv/images,images" (TIDEWAIT_NODE_IMAGE_LAYOUTS): want absolute paths`},
+		{"NODE_IMAGE_TIMEOUT=0s", `node.image_timeout = "0s" (TIDEWAIT_NODE_IMAGE_TIMEOUT)` + yearLong},
+		{"NODE_IMAGE_BYTES=1", `node.image_bytes = "1" (TIDEWAIT_NODE_IMAGE_BYTES): want 1048576 or more`},
+		{"NODE_IMAGE_FILES=0", `node.image_files = "0" (TIDEWAIT_NODE_IMAGE_FILES): want 1 or more`},
+		{"NODE_IMAGE_CACHE_BYTES=1", `node.image_cache_bytes = "1" (TIDEWAIT_NODE_IMAGE_CACHE_BYTES): want 1048576 or more`},
 		{"NODE_SNAPSHOT_BYTES=1000", `node.snapshot_bytes = "1000" (TIDEWAIT_NODE_SNAPSHOT_BYTES): want 1048576 or more`},
 		{"NODE_RUN_USER=root", `node.run_user = "root" (TIDEWAIT_NODE_RUN_USER): want an unprivileged user, such as nobody`},
 		{"GATEWAY_ID=a b", `gateway.id = "a b" (TIDEWAIT_GATEWAY_ID): want 1 to 63 letters, digits, - or _`},

@@ -62,6 +62,10 @@ type Fleet struct {
 	LostAfter         time.Duration `mapstructure:"lost_after"`         // silence after which a node's runs are placed again
 	SweepInterval     time.Duration `mapstructure:"sweep_interval"`     // between comparisons of open rows with workflows
 	ObjectTTL         time.Duration `mapstructure:"object_ttl"`         // workspaces and results in the object store
+	BundleBytes       int64         `mapstructure:"bundle_bytes"`       // bundles of launches in the object store, in all; 0: as NATS allows
+	RunTTL            time.Duration `mapstructure:"run_ttl"`            // launches that ended, with their phases and runs; 0: for ever
+	WaitTTL           time.Duration `mapstructure:"wait_ttl"`           // waits that ended, and what people did; 0: for ever
+	ResultTTL         time.Duration `mapstructure:"result_ttl"`         // branches and bundles of launches that ended; 0: for ever
 	LogTTL            time.Duration `mapstructure:"log_ttl"`            // run logs in JetStream
 	LogBytes          int64         `mapstructure:"log_bytes"`          // run logs in JetStream, in all
 	Priority          int           `mapstructure:"priority"`           // of a mission that names none
@@ -89,6 +93,9 @@ type Node struct {
 	KillGrace    time.Duration     `mapstructure:"kill_grace"`   // between TERM and the machine's end
 	ResultFiles  int               `mapstructure:"result_files"`
 	ResultBytes  int64             `mapstructure:"result_bytes"`
+	LogBytes     int64             `mapstructure:"log_bytes"`     // most bytes of one machine's log
+	LogRate      int64             `mapstructure:"log_rate"`      // most bytes of one machine's log a second
+	LogBuffer    int64             `mapstructure:"log_buffer"`    // bytes of one machine's log that wait for NATS
 	RunUser      string            `mapstructure:"run_user"`      // unprivileged user for machines when the agent is root
 	ProbeTimeout time.Duration     `mapstructure:"probe_timeout"` // of one backend's probe
 	// KeepRuns lets runs outlive the agent, so that the next one goes on with them.
@@ -96,6 +103,15 @@ type Node struct {
 	// Snapshots is how many snapshots of booted microVMs are kept; 0: machines boot.
 	Snapshots     int   `mapstructure:"snapshots"`
 	SnapshotBytes int64 `mapstructure:"snapshot_bytes"` // of all snapshots together
+	// Images other than the default.
+	ImageRegistries []string      `mapstructure:"image_registries"`  // hosts, with ports, that may be asked; empty: any
+	ImageInsecure   []string      `mapstructure:"image_insecure"`    // of them, those that are spoken to without TLS
+	ImageAuth       string        `mapstructure:"image_auth"`        // path of a file as `docker login` writes it; empty: none
+	ImageLayouts    []string      `mapstructure:"image_layouts"`     // directories below which OCI layouts may be
+	ImageTimeout    time.Duration `mapstructure:"image_timeout"`     // of one pull
+	ImageBytes      int64         `mapstructure:"image_bytes"`       // of one image, unpacked
+	ImageFiles      int           `mapstructure:"image_files"`       // in one image
+	ImageCacheBytes int64         `mapstructure:"image_cache_bytes"` // of all images that are kept
 }
 
 // Gateway configures the gateway role.

@@ -249,7 +249,7 @@ func TestABundleThatIsNotWhatWasPromisedIsRefused(t *testing.T) {
 	b.answer(api.SubjectGateway("gw-1", "bundle"), always(api.BundleReply{Bucket: api.BucketWorkspaces, Object: "o", Branch: "b", SHA256: promised}))
 	got := b.run("mission", "results", "m", "--into", t.TempDir())
 	require.Equal(t, 1, got.code)
-	require.Equal(t, "tidewait: the bundle o has the digest 8289ae260051b6b3580defd55f30c99ceba8d0daffd1c7dcbd86497e2801eca3, not "+promised+"; nothing was fetched\n", got.errors)
+	require.Equal(t, "tidewait: the object o has the digest 8289ae260051b6b3580defd55f30c99ceba8d0daffd1c7dcbd86497e2801eca3, not "+promised+"; nothing was taken from it\n", got.errors)
 }
 
 // logBus has a log of two launches of mission m.
@@ -280,18 +280,26 @@ func (b *bus) agentLine(launch int, phase, run, agent, stream, text string) {
 	require.NoError(b.t, err)
 }
 
+// logged is the document of the mission that a logBus has logs of.
+const logged = `{"spec": {"phases": [{"name": "survey"}, {"name": "build"},
+	{"name": "review", "agents": [{"name": "author", "replicas": 1}, {"name": "critic", "replicas": 2}]}]}}`
+
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	b := logBus(t)
-	b.answer(api.SubjectMissionShow, always(api.MissionDetail{Mission: api.Mission{Name: "m", Status: "running", Launch: 2}}))
+	b.answer(api.SubjectMissionShow, always(api.MissionDetail{Mission: api.Mission{Name: "m", Status: "running", Launch: 2}, Document: []byte(logged)}))
 	for _, test := range []struct {
 		args []string
 		want string
 	}{
-		{nil, "survey | looking\nbuild ! oops\nbuild * booted\n"},
-		{[]string{"--phase", "build"}, "build ! oops\nbuild * booted\n"},
+		{nil, "survey | looking\nbuild ! oops\nbuild * run r-3\nbuild * booted\n"},
+		{[]string{"--phase", "build"}, "build ! oops\nbuild * run r-3\nbuild * booted\n"},
 		{[]string{"--run", "r-3", "-t"}, "2026-11-30T13:00:05.500Z build * booted\n"},
-		{[]string{"--phase", "none"}, ""},
+		{[]string{"--phase", "survey", "--tail", "1"}, "survey | looking\n"},
+		{[]string{"--tail", "1"}, "build * booted\n"},
+		{[]string{"--tail", "0"}, ""},
+		{[]string{"--since", "1h"}, ""},
+		{[]string{"--since", "876000h", "--run", "r-1"}, "survey | looking\n"},
 		{[]string{"--run", "r-1", "-o", "json"}, `{"phase":"survey","run":"r-1","stream":"stdout","time":"2026-11-30T13:00:05.5Z","line":"looking"}` + "\n"},
 	} {
 		require.Equal(t, outcome{0, test.want, ""}, b.run(append([]string{"mission", "logs", "m"}, test.args...)...), "%q", test.args)
@@ -301,22 +309,59 @@ func TestLogs(t *testing.T) {
 func TestLogsOfAgents(t *testing.T) {
 	t.Parallel()
 	b := logBus(t)
-	b.answer(api.SubjectMissionShow, always(api.MissionDetail{Mission: api.Mission{Name: "m", Status: "running", Launch: 2}}))
+	b.answer(api.SubjectMissionShow, always(api.MissionDetail{Mission: api.Mission{Name: "m", Status: "running", Launch: 2}, Document: []byte(logged)}))
 	b.agentLine(2, "review", "r-4", "author", "stdout", "written")
 	b.agentLine(2, "review", "r-4", "critic-1", "stderr", "bad")
 	for _, test := range []struct {
 		args []string
 		want string
 	}{
-		{nil, "survey | looking\nbuild ! oops\nbuild * booted\nreview/author | written\nreview/critic-1 ! bad\n"},
+		{nil, "survey | looking\nbuild ! oops\nbuild * run r-3\nbuild * booted\nreview/author | written\nreview/critic-1 ! bad\n"},
 		{[]string{"--phase", "review"}, "review/author | written\nreview/critic-1 ! bad\n"},
 		{[]string{"--run", "r-4"}, "review/author | written\nreview/critic-1 ! bad\n"},
 		{[]string{"--agent", "critic-1"}, "review/critic-1 ! bad\n"},
 		{[]string{"--agent", "critic-2"}, ""},
+		{[]string{"--agent", "critic"}, "review/critic-1 ! bad\n"},
 		{[]string{"--agent", "author", "-o", "json"}, `{"phase":"review","run":"r-4","agent":"author","stream":"stdout","time":"2026-11-30T13:00:05.5Z","line":"written"}` + "\n"},
 	} {
 		require.Equal(t, outcome{0, test.want, ""}, b.run(append([]string{"mission", "logs", "m"}, test.args...)...), "%q", test.args)
 	}
+}
+
+func TestLogsOfNobodyAreRefused(t *testing.T) {
+	t.Parallel()
+	b := logBus(t)
+	b.answer(api.SubjectMissionShow, always(api.MissionDetail{Mission: api.Mission{Name: "m", Status: "running", Launch: 2}, Document: []byte(logged)}))
+	for want, args := range map[string][]string{
+		`mission m has no phase "none"; it has survey, build, review`:        {"--phase", "none"},
+		`mission m has no agent "reader"; it has author, critic-1, critic-2`: {"--agent", "reader"},
+		`--agent author: no phase that was asked for has several machines`:   {"--agent", "author", "--phase", "build"},
+		`--phase "*" is not a name`:                                          {"--phase", "*"},
+		`--run ">" is not a name`:                                            {"--run", ">"},
+		`--since says how long ago, such as 10m`:                             {"--since", "-1s"},
+	} {
+		require.Equal(t, outcome{2, "", "tidewait: " + want + "\n"}, b.run(append([]string{"mission", "logs", "m"}, args...)...))
+	}
+}
+
+// TestLogsThatExpiredSaySo has a log of which nothing, or not the first part, is
+// kept any more.
+func TestLogsThatExpiredSaySo(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	_, err := b.jetstream().CreateStream(context.Background(), jetstream.StreamConfig{Name: api.LogStream, Subjects: []string{"tidewait.log.>"}, MaxAge: 3 * time.Hour})
+	require.NoError(t, err)
+	ago := func(hours int) *time.Time {
+		at := time.Now().Add(-time.Duration(hours) * time.Hour)
+		return &at
+	}
+	detail := api.MissionDetail{Mission: api.Mission{Name: "m", Status: "succeeded", Launch: 2, StartedAt: ago(5), EndedAt: ago(4)}}
+	b.answer(api.SubjectMissionShow, func() any { return detail })
+	require.Equal(t, outcome{0, "", "tidewait: logs are kept for 3 h 0 min; those of launch 2 have expired\n"}, b.run("mission", "logs", "m"))
+	detail.EndedAt = ago(1)
+	require.Equal(t, outcome{0, "", "tidewait: logs are kept for 3 h 0 min; the first lines of launch 2 may have expired\n"}, b.run("mission", "logs", "m"))
+	detail.StartedAt = ago(2)
+	require.Equal(t, outcome{0, "", ""}, b.run("mission", "logs", "m"))
 }
 
 func TestLogsOfMoreThanOneBatch(t *testing.T) {
@@ -345,7 +390,7 @@ func TestLogsFollowToTheEnd(t *testing.T) {
 		return api.MissionDetail{Mission: api.Mission{Name: "m", Status: status, Launch: 2}}
 	})
 	require.Equal(t,
-		outcome{0, "survey | looking\nbuild ! oops\nbuild * booted\nbuild | last words\n", ""},
+		outcome{0, "survey | looking\nbuild ! oops\nbuild * run r-3\nbuild * booted\nbuild | last words\n", ""},
 		b.run("mission", "logs", "m", "--follow"))
 }
 

@@ -92,7 +92,7 @@ var nodeChanges = []nodeChange{
 func nodeChangeCommand(c *cli, change nodeChange) *cobra.Command {
 	var request api.NodeRequest
 	var deadline time.Duration
-	var undo bool
+	var undo, wait bool
 	cmd := &cobra.Command{
 		Use:               change.verb + " NAME",
 		Short:             change.short,
@@ -110,6 +110,9 @@ func nodeChangeCommand(c *cli, change nodeChange) *cobra.Command {
 			}
 			return c.withEngine(cmd, func(ctx context.Context, e *engine) error {
 				node, err := ask[api.Node](ctx, e, subject, request)
+				if err == nil && wait {
+					node, err = c.awaitDrained(ctx, e, node)
+				}
 				if err != nil {
 					return err
 				}
@@ -122,7 +125,8 @@ func nodeChangeCommand(c *cli, change nodeChange) *cobra.Command {
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for everyone who looks at the node later")
 	cmd.Flags().StringVar(&request.Actor, "actor", defaultActor(), "who does this")
 	if change.deadline {
-		cmd.Flags().DurationVar(&deadline, "deadline", 0, "stop what still runs after this long (default never)")
+		cmd.Flags().DurationVar(&deadline, "deadline", 0, "move what still runs to other nodes after this long (default never)")
+		cmd.Flags().BoolVar(&wait, "wait", false, "wait until the node holds nothing, and tell what it still holds")
 	}
 	if change.undo != "" {
 		cmd.Flags().BoolVar(&undo, "undo", false, "bring the node back; start its agent afterwards")

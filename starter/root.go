@@ -46,7 +46,7 @@ not answer; 130 interrupted.`,
 	flags.String("nats.url", "", "URL of NATS")
 	mustComplete(root, "output", formats)
 
-	root.AddCommand(devCommand(c), demoCommand(c), setupCommand(c), missionCommand(c), phaseCommand(c), nodeCommand(c), latticeCommand(c), appCommand(c), waitsCommand(c))
+	root.AddCommand(devCommand(c), demoCommand(c), setupCommand(c), missionCommand(c), phaseCommand(c), nodeCommand(c), latticeCommand(c), appCommand(c), waitsCommand(c), negctlCommand(c))
 	return group(root)
 }
 

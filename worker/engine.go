@@ -50,11 +50,12 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	lattices := &observatory.Observatory{
 		Store: db, Temporal: svc.temporal, NATS: svc.nats, Connect: svc.hosts, Engine: engineID(), Watch: s.Wadm.Watch, Changed: courier.Kick, Log: svc.log,
 	}
+	kept := engine.Retention{Runs: s.Fleet.RunTTL, Waits: s.Fleet.WaitTTL, Results: s.Fleet.ResultTTL, Logs: s.Fleet.LogTTL}
 	sweep := engine.Sweep{
-		Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Courier: courier, Watch: s.Wadm.Watch, Log: svc.log,
+		Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Courier: courier, Watch: s.Wadm.Watch, Kept: kept, Log: svc.log,
 	}
 	server := engine.Server{
-		Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Changed: courier.Kick, Version: version, Log: svc.log,
+		Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Kept: kept, Changed: courier.Kick, Version: version, Log: svc.log,
 	}
 	listening := engine.Listening{Store: db, NATS: svc.nats, Every: rules.ListenEvery(), Log: svc.log}
 	secrets := engine.Secrets{Store: db, NATS: svc.nats, Version: version, Log: svc.log}

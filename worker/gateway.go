@@ -28,6 +28,7 @@ func runGateway(ctx context.Context, svc *services, ready func()) error {
 	g := &gateway.Gateway{
 		ID: id, Version: version, Checkouts: checkouts, Secrets: s.Gateway.Secrets(), JS: svc.js, NATS: svc.nats,
 		Heartbeat: s.Fleet.HeartbeatInterval, Log: svc.log,
+		Retention: gateway.Retention{Results: s.Fleet.ResultTTL, Objects: s.Fleet.ObjectTTL, Every: s.Fleet.SweepInterval},
 	}
 	w := worker.New(svc.temporal, workflows.GatewayQueue(id), worker.Options{
 		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: 8,

@@ -9,9 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/worker"
 
@@ -21,10 +23,14 @@ import (
 	"tidewait/internal/capacity"
 	"tidewait/internal/provision"
 	"tidewait/internal/quantity"
+	"tidewait/internal/runlog"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/image"
 	"tidewait/internal/vm/process"
 	"tidewait/internal/vm/qemu"
+	"tidewait/internal/vm/rootfs"
+	"tidewait/internal/vm/rootfs/layers"
+	"tidewait/internal/vm/rootfs/source"
 	"tidewait/workflows"
 )
 
@@ -42,13 +48,22 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	dir := nodeDir(s, id)
+	images, err := nodeImages(svc, id)
+	if err != nil {
+		return err
+	}
 	backends := nodeBackends(ctx, svc, id)
 	defer closeBackends(backends, svc.log)
+	logs, closeLogs, err := runLogs(svc)
+	if err != nil {
+		return err
+	}
+	defer closeLogs()
 	a, err := agent.New(ctx, agent.Options{
 		Node: id, Version: version, Labels: s.Node.Labels, Total: total, StartLimit: s.Node.StartLimit,
 		Heartbeat: s.Fleet.HeartbeatInterval, Lease: s.Fleet.Lease, StepTimeout: s.Node.StepTimeout, ProbeTimeout: s.Node.ProbeTimeout,
 		KillGrace: s.Node.KillGrace, Dir: dir, KeepRuns: s.Node.KeepRuns,
-		Limits: vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, NATS: svc.nats, Log: svc.log,
+		Limits: vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, Images: images, NATS: svc.nats, Logs: logs, Log: svc.log,
 	})
 	if err != nil {
 		return err
@@ -85,6 +100,22 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	return err
 }
 
+// runLogs returns what publishes the output of machines, over a connection of its
+// own.
+func runLogs(svc *services) (p *runlog.Publisher, closeConn func(), err error) {
+	s := svc.settings
+	nc, err := config.ConnectNATS(s.NATS, "tidewait-worker, logs", svc.log, nats.ReconnectBufSize(-1))
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err = runlog.New(nc, runlog.Limits{Bytes: s.Node.LogBytes, Rate: s.Node.LogRate, Buffer: s.Node.LogBuffer}, svc.log)
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return p, nc.Close, nil
+}
+
 // stopsAtOnce are activities beside those that hold the node's slots, so that a
 // run can be stopped while all of them are in use. Placement never gives a node
 // more runs than slots.
@@ -106,6 +137,19 @@ func nodeBackends(ctx context.Context, svc *services, id string) []vm.Backend {
 		backends = append(backends, b)
 	}
 	return backends
+}
+
+// nodeImages is the cache of images, where some backend has a use for it.
+func nodeImages(svc *services, id string) (*rootfs.Store, error) {
+	n := svc.settings.Node
+	if !slices.Contains(n.Backends, qemu.Name) {
+		return nil, nil
+	}
+	return rootfs.Open(rootfs.Options{
+		Dir: filepath.Join(svc.settings.DataDir, "node", id, "images"), Bytes: n.ImageCacheBytes, PullTimeout: n.ImageTimeout, Logger: svc.log,
+		Limits: layers.Limits{Files: n.ImageFiles, Bytes: n.ImageBytes},
+		Source: source.Options{Registries: n.ImageRegistries, Insecure: n.ImageInsecure, AuthFile: n.ImageAuth, Layouts: n.ImageLayouts},
+	})
 }
 
 // closeBackends ends what backends do in the background.

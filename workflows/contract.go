@@ -90,6 +90,7 @@ type OpenCheckoutInput struct {
 	URL     string `json:"url,omitempty"` // of a remote workspace
 	Ref     string `json:"ref,omitempty"`
 	Commit  string `json:"commit,omitempty"` // of an earlier launch, that a rerun starts from
+	Of      int    `json:"of,omitempty"`     // that launch
 }
 
 // Checkout is a launch's branch and the files its next phase starts from.
@@ -128,6 +129,8 @@ type PhaseInput struct {
 	Checkout  Checkout     `json:"checkout"`
 	Last      bool         `json:"last,omitempty"` // no phase starts from this one's files
 	Fleet     Fleet        `json:"fleet"`
+	// Images are the digests that names of images led to in phases before.
+	Images map[string]string `json:"images,omitempty"`
 	// Resume is where an earlier run of this workflow stopped to keep its
 	// history short.
 	Resume PhaseProgress `json:"resume,omitzero"`
@@ -135,9 +138,10 @@ type PhaseInput struct {
 
 // PhaseProgress is what a phase remembers across continue-as-new.
 type PhaseProgress struct {
-	Attempt int             `json:"attempt"` // of placement, from 1
-	Lost    int             `json:"lost"`    // runs lost with their node
-	Waiting *ledger.Waiting `json:"waiting,omitempty"`
+	Images  map[string]string `json:"images,omitempty"` // digests that names of images led to, beside those of its input
+	Attempt int               `json:"attempt"`          // of placement, from 1
+	Lost    int               `json:"lost"`             // runs lost with their node
+	Waiting *ledger.Waiting   `json:"waiting,omitempty"`
 	// Gate is what to say at the next look before the queue. It is set while the
 	// placer, which has not heard it yet, does not answer.
 	Gate *ledger.Gate `json:"gate,omitempty"`
@@ -145,7 +149,8 @@ type PhaseProgress struct {
 
 // PhaseResult is a phase that succeeded.
 type PhaseResult struct {
-	Checkout Checkout `json:"checkout"`
+	Checkout Checkout          `json:"checkout"`
+	Images   map[string]string `json:"images,omitempty"` // digests that names of images led to, in this phase and before
 }
 
 // PlaceInput asks the placer to look at a phase.
@@ -216,6 +221,8 @@ type ExecuteRunInput struct {
 	Resume bool `json:"resume,omitempty"`
 	// Agents are what the machines of a composed phase run.
 	Agents []AgentCommand `json:"agents,omitempty"`
+	// Images are the digests that names of images led to earlier in the launch.
+	Images map[string]string `json:"images,omitempty"`
 }
 
 // StopRunInput tells a node's agent to end a run because a person asked for it:
@@ -247,6 +254,8 @@ type ExecuteRunResult struct {
 	// results. Failed is the name of the one whose end failed the run.
 	Agents []AgentResult `json:"agents,omitempty"`
 	Failed string        `json:"failed,omitempty"`
+	// Images are the digests that the names of its images led to.
+	Images map[string]string `json:"images,omitempty"`
 }
 
 // AgentResult is how one machine of a composed phase ended.

@@ -730,7 +730,7 @@ func TestARerunBeginsWhereItIsTold(t *testing.T) {
 	require.Equal(t, api.MissionResult{Mission: "port", Launch: 4, Status: "succeeded"}, res)
 	require.Equal(t, 3, launch.launched.RerunOf)
 	require.Equal(t, workflows.LaunchInput{Actor: "ann", Rerun: &api.Rerun{Mission: "port", From: "report"}}, asked)
-	require.Equal(t, []workflows.OpenCheckoutInput{{Mission: "port", Launch: 4, Commit: "c1"}}, inputs[workflows.OpenCheckoutInput](e.fakes))
+	require.Equal(t, []workflows.OpenCheckoutInput{{Mission: "port", Launch: 4, Commit: "c1", Of: 3}}, inputs[workflows.OpenCheckoutInput](e.fakes))
 	runs := inputs[workflows.ExecuteRunInput](e.fakes)
 	require.Len(t, runs, 1)
 	require.Equal(t, "report", runs[0].Phase)

@@ -128,7 +128,7 @@ func TestDrainsAreNotLosses(t *testing.T) {
 // again, as after any other loss.
 func TestAStaleRunIsALoss(t *testing.T) {
 	e := newEnv(t)
-	const why = "the run does not count any more: node node-a was given up since it was placed"
+	const why = "commit what run r7-1 has made: node node-a was given up since it was placed"
 	e.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
 		o := placedOn("node-a", in.Attempt)
 		o.Placed.Epoch = int64(in.Attempt)

@@ -16,11 +16,27 @@ const gatewayPickup = 10 * time.Second
 // onGateway executes an activity on a gateway, and shows the wait when the
 // gateway does not pick it up.
 func onGateway(ctx workflow.Context, shown *waits, gateway, summary, activity string, in, out any) error {
-	pickup := gatewayPickup
+	options := withGateway(ctx, gateway, summary)
 	var since time.Time
 	for {
-		err := workflow.ExecuteActivity(withGateway(ctx, gateway, summary, pickup), activity, in).Get(ctx, out)
-		if !isUnpicked(err) {
+		err := workflow.ExecuteActivity(options, activity, in).Get(ctx, out)
+		var w wait
+		switch {
+		case isUnpicked(err):
+			options = withAbsentGateway(ctx, gateway, summary)
+			w = wait{
+				code: "gateway_unreachable", reason: fmt.Sprintf("gateway %s does not pick up: %s", gateway, summary),
+				next: "as soon as the gateway polls its queue",
+				hint: fmt.Sprintf("start the gateway: `tidewait-worker run --roles gateway --gateway.id %s`", gateway),
+			}
+		case isFull(err):
+			options = withFullBucket(ctx, gateway, summary)
+			w = wait{
+				code: "results_bucket_full", reason: fmt.Sprintf("gateway %s cannot %s: %s", gateway, summary, rootMessage(err)),
+				next: fmt.Sprintf("every %s", fullInterval),
+				hint: "make room: raise `fleet.bundle_bytes` or the account's storage in NATS, or lower `fleet.result_ttl`, and restart the gateway",
+			}
+		default:
 			if err == nil && !since.IsZero() {
 				err = shown.clear(ctx, summary)
 			}
@@ -28,14 +44,9 @@ func onGateway(ctx workflow.Context, shown *waits, gateway, summary, activity st
 		}
 		if since.IsZero() {
 			since = workflow.Now(ctx).UTC()
-			pickup = time.Hour
 		}
-		if err := shown.declare(ctx, wait{
-			kind: kindGateway, code: "gateway_unreachable", since: since,
-			reason: fmt.Sprintf("gateway %s does not pick up: %s", gateway, summary),
-			next:   "as soon as the gateway polls its queue",
-			hint:   fmt.Sprintf("start the gateway: `tidewait-worker run --roles gateway --gateway.id %s`", gateway),
-		}); err != nil {
+		w.kind, w.since = kindGateway, since
+		if err := shown.declare(ctx, w); err != nil {
 			return err
 		}
 	}
@@ -44,6 +55,12 @@ func onGateway(ctx workflow.Context, shown *waits, gateway, summary, activity st
 func isUnpicked(err error) bool {
 	var timeout *temporal.TimeoutError
 	return errors.As(err, &timeout) && timeout.TimeoutType() == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START
+}
+
+// isFull reports whether a gateway found no room for what it has to keep.
+func isFull(err error) bool {
+	var app *temporal.ApplicationError
+	return errors.As(err, &app) && app.Type() == ErrTypeBucketFull
 }
 
 // refusedBy returns the code and the sentence of a gateway's final refusal.

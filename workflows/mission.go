@@ -54,6 +54,7 @@ type mission struct {
 	// refusal and refusalCode say why there is no launch.
 	refusal, refusalCode string
 
+	images   map[string]string // digests that names of images led to
 	waits    waits
 	current  string // workflow id of the phase that runs; empty: none
 	starting bool   // that workflow is not there yet
@@ -194,7 +195,7 @@ func (m *mission) checkout() (Checkout, error) {
 		Bundle: Object{Bucket: api.BucketWorkspaces, Name: m.request.Bundle, SHA256: m.request.SHA256},
 	}
 	if r := l.Launched.Rerun; r != nil {
-		in = OpenCheckoutInput{Mission: m.name, Launch: l.Launched.Launch, Commit: r.Commit}
+		in = OpenCheckoutInput{Mission: m.name, Launch: l.Launched.Launch, Commit: r.Commit, Of: r.Of}
 	}
 	var c Checkout
 	err := onGateway(m.work, &m.waits, l.Launched.GatewayID, "open the checkout", ActivityOpenCheckout, in, &c)
@@ -231,9 +232,10 @@ func (m *mission) phase(i int, from Checkout) (Checkout, error) {
 	in := PhaseInput{
 		PhaseID: l.Launched.Phases[i].ID, Mission: m.name, Launch: l.Launched.Launch, Ordinal: i + 1, Pool: l.Mission.Pool,
 		MissionID: l.Launched.MissionID, Gateway: l.Launched.GatewayID, Command: command, Checkout: from,
-		Last: i == len(l.Mission.Phases)-1, Fleet: l.Fleet,
+		Last: i == len(l.Mission.Phases)-1, Fleet: l.Fleet, Images: m.images,
 	}
 	res, err := m.child(ctx, id, in)
+	m.images = pinned(m.images, res.Images)
 	if err != nil && !m.cancel.requested() {
 		err = phaseFailure(command.Name, err)
 	}

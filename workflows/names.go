@@ -56,6 +56,7 @@ func LatticeQueue(account, lattice string) string { return "lattice." + account 
 const (
 	ErrTypeCapacityRefused   = "CapacityRefused"   // benign: still no room; the server tries again
 	ErrTypeNodeSilent        = "NodeSilent"        // benign: the node still may have the run
+	ErrTypeBucketFull        = "BucketFull"        // benign: a gateway has no room for what it has to keep
 	ErrTypeWorkspaceRefused  = "WorkspaceRefused"  // final: a bad URL or ref, an unreadable workspace, unusable results
 	ErrTypeRunStale          = "RunStale"          // final: the run does not count any more
 	ErrTypeMissionFailed     = "MissionFailed"     // how a failed mission's workflow closes

@@ -156,7 +156,7 @@ func (p *phase) close(end *phaseEnd) (PhaseResult, error) {
 	}
 	switch end.Status {
 	case "succeeded":
-		return PhaseResult{Checkout: end.checkoutIn(p.in.Checkout.Branch)}, nil
+		return PhaseResult{Checkout: end.checkoutIn(p.in.Checkout.Branch), Images: p.images()}, nil
 	case "cancelled":
 		return PhaseResult{}, temporal.NewCanceledError(end.Ended)
 	}

@@ -53,18 +53,43 @@ func withServerRetry(ctx workflow.Context, summary string, interval time.Duratio
 }
 
 // withGateway is for work on a checkout. A gateway that does not pick the work
-// up within pickup is unreachable. A cancellation waits for what the gateway
-// does with it, so that a commit that was made is known.
-func withGateway(ctx workflow.Context, gateway, summary string, pickup time.Duration) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+// up soon is unreachable, and one without room for what it has to keep says so:
+// either becomes a wait. A cancellation waits for what the gateway does with it,
+// so that a commit that was made is known.
+func withGateway(ctx workflow.Context, gateway, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, gatewayOptions(gateway, summary, gatewayPickup, &temporal.RetryPolicy{
+		InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second, NonRetryableErrorTypes: []string{ErrTypeBucketFull},
+	}))
+}
+
+// withAbsentGateway is for the same work while the gateway is waited for.
+func withAbsentGateway(ctx workflow.Context, gateway, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, gatewayOptions(gateway, summary, time.Hour, &temporal.RetryPolicy{
+		InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second, NonRetryableErrorTypes: []string{ErrTypeBucketFull},
+	}))
+}
+
+// fullInterval is between tries of a gateway that found no room.
+const fullInterval = 10 * time.Second
+
+// withFullBucket is for the same work while there is no room for what the gateway
+// has to keep: the server tries again, which costs no history.
+func withFullBucket(ctx workflow.Context, gateway, summary string) workflow.Context {
+	return workflow.WithActivityOptions(ctx, gatewayOptions(gateway, summary, gatewayPickup, &temporal.RetryPolicy{
+		InitialInterval: fullInterval, BackoffCoefficient: 1, MaximumInterval: fullInterval,
+	}))
+}
+
+func gatewayOptions(gateway, summary string, pickup time.Duration, retry *temporal.RetryPolicy) workflow.ActivityOptions {
+	return workflow.ActivityOptions{
 		TaskQueue:              GatewayQueue(gateway),
 		Summary:                summary,
 		ScheduleToStartTimeout: pickup,
 		StartToCloseTimeout:    10 * time.Minute,
 		HeartbeatTimeout:       20 * time.Second,
 		WaitForCancellation:    true,
-		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second},
-	})
+		RetryPolicy:            retry,
+	}
 }
 
 // withNode is for a run on a node. It is tried once: what follows a lost run is

@@ -78,7 +78,7 @@ func (p *phase) run(placed ledger.Placed, resume bool, evicted *ledger.Evict) (E
 	in := ExecuteRunInput{
 		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, Backend: p.in.Pool, Machine: machine,
 		Command: p.in.Command.Command, Secrets: p.in.Command.Secrets, Collect: p.in.Command.Collect, Input: p.in.Checkout.Input,
-		Turn: placed.Turn, Node: placed.NodeID, Epoch: placed.Epoch, Agents: p.in.Command.Agents,
+		Turn: placed.Turn, Node: placed.NodeID, Epoch: placed.Epoch, Agents: p.in.Command.Agents, Images: p.images(),
 		Resume: resume,
 	}
 	summary := fmt.Sprintf("run %s on %s: create, inject, run, collect, destroy", placed.RunID, placed.NodeID)
@@ -109,6 +109,7 @@ func (p *phase) run(placed ledger.Placed, resume bool, evicted *ledger.Evict) (E
 	}
 	var res ExecuteRunResult
 	err := run.Get(apart, &res)
+	p.pin(res.Images)
 	return res, evicted, err
 }
 

@@ -208,6 +208,7 @@ func (e *execution) keepMachine(machine vm.VM, info *vm.Info) error {
 	if e.entry == nil || !ok {
 		return nil
 	}
+	e.entry.Images = e.run.roots.digests()
 	if err := e.note("run", info, nil); err != nil {
 		return err
 	}
@@ -230,7 +231,7 @@ func (e *execution) command(ctx context.Context, machine vm.VM, c vm.Command) (v
 	}
 	var from vm.Position
 	if e.adopted != nil {
-		from = e.logs.resume(ctx)
+		from = e.logs.resume(ctx, e.agent.Log)
 	}
 	return kept.Follow(ctx, c, from, e.logs.lineAt)
 }

@@ -28,8 +28,10 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/natsrpc"
+	"tidewait/internal/runlog"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/keeper"
+	"tidewait/internal/vm/rootfs"
 )
 
 // Options say what a node is and how it speaks.
@@ -52,7 +54,9 @@ type Options struct {
 	// next one goes on with them.
 	KeepRuns bool
 	Backends []vm.Backend
+	Images   *rootfs.Store // nil: no backend has a use for them
 	NATS     *nats.Conn
+	Logs     *runlog.Publisher // nil: over NATS, within the default limits
 	Log      *slog.Logger
 }
 
@@ -71,7 +75,9 @@ type Agent struct {
 	locked  *os.File          // nil: nothing is
 	leaks   api.Leaks         // found when the agent started, but for Machines
 	givenUp map[string]string // runs of an earlier agent that could not be gone on with, and why
-	beats   int64             // sent; of Run alone
+	life    context.Context   // ends when the agent is stopped
+	end     context.CancelFunc
+	beats   int64 // sent; of Run alone
 
 	mu      sync.Mutex
 	reports map[string]api.Backend // of the probes so far
@@ -96,6 +102,7 @@ func New(ctx context.Context, o Options) (_ *Agent, err error) {
 		Options: o, boot: uuid.NewString(), js: js, byName: map[string]vm.Backend{}, reports: map[string]api.Backend{}, probed: make(chan struct{}),
 		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{}, givenUp: map[string]string{},
 	}
+	a.life, a.end = context.WithCancel(context.Background())
 	var renewed []func(bootTime)
 	if o.Dir != "" {
 		if err := os.MkdirAll(o.Dir, 0o711); err != nil {
@@ -122,6 +129,11 @@ func New(ctx context.Context, o Options) (_ *Agent, err error) {
 	}
 	if a.inputs, err = js.ObjectStore(ctx, api.BucketWorkspaces); err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
+	}
+	if a.Logs == nil {
+		if a.Logs, err = runlog.New(o.NATS, runlog.DefaultLimits, o.Log); err != nil {
+			return nil, err
+		}
 	}
 	for _, b := range o.Backends {
 		a.byName[b.Name()] = b
@@ -232,8 +244,13 @@ func (a *Agent) fence() {
 }
 
 // Await returns when the node may have machines: an engine has acknowledged a
-// heartbeat within the lease.
-func (a *Agent) Await(ctx context.Context) error { return a.lease.await(ctx) }
+// heartbeat within the lease. The error says why that is not waited for any more.
+func (a *Agent) Await(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(a.life, func() { cancel(errStopping) })()
+	return a.lease.await(ctx)
+}
 
 // beatPause is the shortest time between two heartbeats, so that many short
 // runs cost few of them.
@@ -286,6 +303,9 @@ func (a *Agent) heartbeat() api.Heartbeat {
 		Node: a.Node, BootID: a.boot, Number: a.beats, Version: a.Version, Arch: runtime.GOARCH, Labels: a.Labels, Total: a.Total,
 		StartLimit: a.StartLimit, Backends: backends, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
 		GivenUp: a.givenUp, Leaks: a.leaks,
+	}
+	if a.Images != nil {
+		h.Images = a.Images.Keys()
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.runs)) {
 		h.Runs = append(h.Runs, a.runs[id].told())
@@ -342,6 +362,7 @@ var (
 // unless their node is to be emptied, or there is another agent already.
 func (a *Agent) Stop(ctx context.Context) {
 	defer a.locked.Close() // of no file it does nothing
+	a.end()
 	a.mu.Lock()
 	runs := slices.Collect(maps.Values(a.runs))
 	leaving := !a.over && a.state != string(capacity.Draining) && a.state != string(capacity.Retired)

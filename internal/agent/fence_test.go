@@ -174,3 +174,15 @@ func TestHeartbeatsAreNumbered(t *testing.T) {
 		require.Equal(t, want, (<-e.beats).Number, fmt.Sprint("heartbeat ", want))
 	}
 }
+
+// Nobody waits for the lease of an agent that is stopped.
+func TestAStoppedAgentIsNotWaitedFor(t *testing.T) {
+	b := newBench(t)
+	done := make(chan error, 1)
+	go func() { done <- b.Await(context.Background()) }()
+
+	b.Stop(t.Context())
+
+	require.EqualError(t, <-done, "the node's agent was stopped")
+	require.Error(t, b.Await(t.Context()))
+}

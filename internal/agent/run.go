@@ -41,6 +41,7 @@ type run struct {
 	// redactor knows the secrets of the run; nil: there are none. It is the
 	// execution's alone.
 	redactor *redact.Redactor
+	roots    roots // of its machines, the execution's alone
 }
 
 // Execute carries one run through its steps and returns how it ended; its
@@ -70,11 +71,19 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 	}
 	work := a.work(in, r, was, step)
 	res := work.steps(ctx)
-	if a.hasLeft(r) {
+	left := a.hasLeft(r)
+	cause := context.Cause(ctx)
+	if was != nil {
+		res.Images = was.entry.Images
+	} else {
+		res.Images = r.roots.digests()
+	}
+	defer r.roots.close()
+	if left {
+		a.flushLogs(in.Machine.RunID)
 		a.forget(r)
 		return workflows.ExecuteRunResult{}, errLeft
 	}
-	cause := context.Cause(ctx)
 	res, err = explain(res, cause)
 	clean(r.redactor, &res)
 	work.destroy(res, err)
@@ -239,12 +248,15 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if e.backend, ok = e.agent.byName[e.in.Backend]; !ok {
 		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
 	}
-	e.logs = newLogWriter(e.agent.js, e.in, "", e.agent.Log)
+	e.logs = newLogWriter(e.agent.Logs, e.in, "")
 	if e.adopted != nil {
 		return e.resume(ctx, turn)
 	}
 	if err := e.note("create", nil, nil); err != nil {
 		return failed(res, vm.BootFailed, err)
+	}
+	if err := e.agent.pull(turn, e.run, &e.in, func(step string) { e.step(step, nil) }); err != nil {
+		return e.agent.withoutImages(turn, e.in, e.run, err)
 	}
 	e.step("create", nil)
 	spec := e.in.Machine

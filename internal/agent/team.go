@@ -70,7 +70,7 @@ func (t *team) gather() error {
 		one.Machine.RunID, one.Agents, one.Collect = m.RunID, nil, t.collectOf(m.Agent)
 		t.members = append(t.members, &member{
 			execution: execution{
-				agent: a, in: one, run: t.run, report: &t.run.agents[i], backend: t.backend, logs: newLogWriter(a.js, t.in, m.Name, a.Log),
+				agent: a, in: one, run: t.run, report: &t.run.agents[i], backend: t.backend, logs: newLogWriter(a.Logs, t.in, m.Name),
 			},
 			result: workflows.AgentResult{Name: m.Name, Agent: m.Agent},
 		})
@@ -92,6 +92,9 @@ func (t *team) steps(ctx context.Context) workflows.ExecuteRunResult {
 	var ok bool
 	if t.backend, ok = t.agent.byName[t.in.Backend]; !ok {
 		return failed(workflows.ExecuteRunResult{}, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, t.in.Backend))
+	}
+	if err := t.agent.pull(turn, t.run, &t.in, t.step); err != nil {
+		return t.agent.withoutImages(turn, t.in, t.run, err)
 	}
 	if err := t.gather(); err != nil {
 		return failed(workflows.ExecuteRunResult{}, vm.BootFailed, err)

@@ -14,6 +14,7 @@ const (
 	SubjectNodeHeartbeat    = "tidewait.agent.node"    // Heartbeat → HeartbeatReply
 	SubjectGatewayHeartbeat = "tidewait.agent.gateway" // GatewayHeartbeat → GatewayReply
 	SubjectMayCommit        = "tidewait.agent.commit"  // CommitRequest → nothing
+	SubjectGatewayNeeds     = "tidewait.agent.needs"   // NeedsRequest → NeedsReply
 )
 
 // Heartbeat is what a node's agent says of itself: at fixed intervals, and at
@@ -28,8 +29,9 @@ type Heartbeat struct {
 	Total      capacity.Resources `json:"total"`
 	StartLimit int64              `json:"startLimit"`
 	Backends   map[string]Backend `json:"backends"`
-	Runs       []RunReport        `json:"runs"`            // every machine the agent has
-	Ended      []string           `json:"ended,omitempty"` // runs whose machine was destroyed since the last acknowledged heartbeat
+	Images     []string           `json:"images,omitempty"` // by what those that it keeps are known; see mission.ImageKey
+	Runs       []RunReport        `json:"runs"`             // every machine the agent has
+	Ended      []string           `json:"ended,omitempty"`  // runs whose machine was destroyed since the last acknowledged heartbeat
 	// GivenUp are the runs of an earlier agent process that this one could not go
 	// on with, and why.
 	GivenUp map[string]string `json:"givenUp,omitempty"`
@@ -54,7 +56,7 @@ func RunOfMachine(id string) string {
 // RunReport is the state of one run.
 type RunReport struct {
 	ID      string `json:"id"`
-	Step    string `json:"step"`    // create, inject, secrets, run, collect, destroy
+	Step    string `json:"step"`    // pull, create, inject, secrets, run, collect, destroy
 	Started bool   `json:"started"` // every machine answers, so that none counts as starting
 	// Adopted says that an earlier agent process left the run, and this one waits
 	// to be asked to go on with it.
@@ -113,4 +115,21 @@ type GatewayHeartbeat struct {
 // GatewayReply acknowledges a gateway's heartbeat.
 type GatewayReply struct {
 	Now time.Time `json:"now"`
+}
+
+// LaunchRef names one launch of a mission.
+type LaunchRef struct {
+	Mission string `json:"mission"`
+	Launch  int    `json:"launch"`
+}
+
+// NeedsRequest asks which of some old launches are still needed.
+type NeedsRequest struct {
+	Gateway  string      `json:"gateway"`
+	Launches []LaunchRef `json:"launches"` // at most 500
+}
+
+// NeedsReply are those of them that are.
+type NeedsReply struct {
+	Needed []LaunchRef `json:"needed"`
 }

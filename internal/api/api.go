@@ -113,9 +113,17 @@ type MissionDetail struct {
 	TargetNode string          `json:"targetNode,omitempty"` // where the current phase was placed
 	WorkflowID string          `json:"workflowId"`
 	RerunOf    int             `json:"rerunOf,omitempty"` // the launch whose commits it took over
+	Expired    []Expired       `json:"expired,omitempty"` // what is not kept any more
 	Acts       []Act           `json:"acts,omitempty"`    // of people, to the mission itself
 	Document   json.RawMessage `json:"document"`
 	PhaseList  []Phase         `json:"phaseList"`
+}
+
+// Expired is something of a launch that was kept for some time and is gone, or may
+// go at any moment.
+type Expired struct {
+	What string        `json:"what"` // runs (with the phases), waits, logs, results
+	Kept time.Duration `json:"kept"` // nanoseconds
 }
 
 // Phase is one phase of a launch.
@@ -164,7 +172,8 @@ type Run struct {
 	Accel       string     `json:"accel,omitempty"`
 	Kernel      string     `json:"kernel,omitempty"`
 	Isolation   string     `json:"isolation,omitempty"`
-	Start       vm.Start   `json:"start,omitzero"` // how its machine was started
+	Start       vm.Start   `json:"start,omitzero"`  // how its machine was started
+	Image       string     `json:"image,omitempty"` // that its command had, with a digest; empty: the default
 	ExitCode    *int       `json:"exitCode,omitempty"`
 	Signal      string     `json:"signal,omitempty"`
 	OutOfMemory bool       `json:"outOfMemory,omitempty"` // killed because memory ran out
@@ -186,6 +195,7 @@ type RunAgent struct {
 	Accel       string     `json:"accel,omitempty"`
 	Kernel      string     `json:"kernel,omitempty"`
 	Start       vm.Start   `json:"start,omitzero"`
+	Image       string     `json:"image,omitempty"`
 	ExitCode    *int       `json:"exitCode,omitempty"`
 	Signal      string     `json:"signal,omitempty"`
 	OutOfMemory bool       `json:"outOfMemory,omitempty"`
@@ -271,6 +281,7 @@ type Node struct {
 	Reserved    capacity.Resources `json:"reserved"`
 	Starting    int64              `json:"starting"`
 	StartLimit  int64              `json:"startLimit"`
+	Images      []string           `json:"images,omitempty"` // names and digests of those it keeps
 	Backends    map[string]Backend `json:"backends"`
 	Version     string             `json:"version,omitempty"`
 	Heartbeat   time.Time          `json:"heartbeatAt"`
@@ -351,12 +362,39 @@ type DiffRequest struct {
 	Mission string `json:"mission"`
 	Launch  int    `json:"launch"`
 	Phase   string `json:"phase"`
+	Stat    bool   `json:"stat,omitempty"` // what it did to each file, instead of the diff
 }
 
-// Diff is a unified diff, cut at 512 KiB.
+// Diff is what one phase changed.
 type Diff struct {
-	Text string `json:"text"`
-	Cut  bool   `json:"cut,omitempty"`
+	Phase  string     `json:"phase"`
+	Commit string     `json:"commit"`
+	Text   string     `json:"text,omitempty"`  // a unified diff, cut at 512 KiB
+	Files  []FileStat `json:"files,omitempty"` // at most 2,000
+	Cut    bool       `json:"cut,omitempty"`   // there is more
+}
+
+// FileStat is what a commit did to one file. A binary file has no lines.
+type FileStat struct {
+	Path       string `json:"path"`
+	Binary     bool   `json:"binary,omitempty"`
+	Insertions int    `json:"insertions"`
+	Deletions  int    `json:"deletions"`
+}
+
+// ArchiveRequest asks a gateway for the files of a commit.
+type ArchiveRequest struct {
+	Mission string `json:"mission"`
+	Launch  int    `json:"launch"`
+	Phase   string `json:"phase,omitempty"` // whose commit; empty: the latest of the launch
+}
+
+// ArchiveReply names a tar of a commit's files in the object store.
+type ArchiveReply struct {
+	Bucket string `json:"bucket"`
+	Object string `json:"object"`
+	SHA256 string `json:"sha256"`
+	Commit string `json:"commit"`
 }
 
 // ImportRequest brings versions of one application from elsewhere. What is
@@ -414,6 +452,7 @@ type BundleReply struct {
 // Object store buckets and the log stream.
 const (
 	BucketWorkspaces = "tidewait-workspaces" // bundles from the CLI and inputs of phases, by digest
+	BucketBundles    = "tidewait-bundles"    // git bundles of launches, beside the gateway that holds them
 	LogStream        = "TIDEWAIT_LOGS"
 )
 
@@ -439,4 +478,5 @@ const (
 	// another agent may have to go on: bytes of standard output, bytes of standard
 	// error, and lines of both.
 	LogHeaderPosition = "Position"
+	LogHeaderLine     = "Line" // whoever wrote it, a dash, and the line's number from 0
 )

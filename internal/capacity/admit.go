@@ -30,7 +30,7 @@ func Admit(fleet []Node, d Demand) (Placement, error) {
 		return Placement{}, r
 	}
 	c := p.classify(d)
-	if best := p.pick(c, d.Resources, 0); best != nil {
+	if best := p.pick(c, d.Resources, d.Images, 0); best != nil {
 		return Placement{NodeID: best.node.ID, Need: best.need(d.Resources)}, nil
 	}
 	if r := p.refuseIncapable(c, d); r != nil {

@@ -48,6 +48,9 @@ type Demand struct {
 	// Resources is the sum over the phase's virtual machines, without the
 	// backend's overhead; Slots is their number.
 	Resources Resources `json:"resources"`
+	// Images are what the phase's machines start from. Of the nodes with room, one
+	// that has more of them is preferred; none has to have any.
+	Images []string `json:"images,omitempty"`
 }
 
 // NodeState is where a node stands in its life.
@@ -85,6 +88,7 @@ type Node struct {
 	Free        Resources // what is not reserved now
 	Runs        []Run     // what holds the rest, in any order; those of a node whose runs are not known are left out
 	Starting    int64     // virtual machines that are starting now
+	Images      []string  // that are there already
 	StartLimit  int64     // how many may start at once; 0: no limit; a larger composed phase starts alone
 }
 

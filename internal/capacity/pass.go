@@ -137,7 +137,7 @@ func (w *walk) visit(item Waiting) (Verdict, *group) {
 		return v, nil
 	}
 	if !g.refused {
-		if best := w.pick(g.class, g.demand.Resources, g.longest); best != nil {
+		if best := w.pick(g.class, g.demand.Resources, item.Demand.Images, g.longest); best != nil {
 			need := best.need(g.demand.Resources)
 			best.place(need, g.demand.Resources.Slots, g.longest)
 			v.Placement = &Placement{NodeID: best.node.ID, Need: need}

@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -141,25 +142,36 @@ func mayStart(starting, limit, vms int64) bool {
 	return limit <= 0 || starting <= 0 || starting+vms <= limit
 }
 
-// pick chooses the node for r by best fit: the one on which the smallest share
-// of r's dominant resource would be left free. Ties go to the fewest starting
-// machines, then to the lower id. It returns nil when
-// no node fits.
-func (p *pool) pick(c *class, r Resources, longest time.Duration) *candidate {
+// pick chooses the node for r: the one that has most of the images, and of those
+// by best fit: the one on which the smallest share of r's dominant resource would
+// be left free. Ties go to the fewest starting machines, then to the lower id. It
+// returns nil when no node fits.
+func (p *pool) pick(c *class, r Resources, images []string, longest time.Duration) *candidate {
 	var best *candidate
-	bestLeft := math.Inf(1)
+	bestLeft, bestHas := math.Inf(1), 0
 	for i := range c.able {
 		cand := &c.able[i]
 		need := cand.need(r)
 		if !need.Fits(cand.free) || p.standing(cand.machine, &need, r.Slots, longest) != fits {
 			continue
 		}
-		left := cand.leftover(&need)
-		if left < bestLeft || left == bestLeft && before(cand.machine, best.machine) {
-			best, bestLeft = cand, left
+		left, has := cand.leftover(&need), cand.has(images)
+		if best == nil || has > bestHas || has == bestHas && (left < bestLeft || left == bestLeft && before(cand.machine, best.machine)) {
+			best, bestLeft, bestHas = cand, left, has
 		}
 	}
 	return best
+}
+
+// has counts the images that the node has.
+func (m *machine) has(images []string) int {
+	n := 0
+	for _, image := range images {
+		if slices.Contains(m.node.Images, image) {
+			n++
+		}
+	}
+	return n
 }
 
 func before(a, b *machine) bool {

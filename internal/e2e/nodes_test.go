@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -51,19 +52,20 @@ func (p *product) away(away part, line string) {
 	}
 }
 
-func (p *product) nodeOf(id string) api.NodeDetail {
+// n1 returns what is known of node n1.
+func (p *product) n1() api.NodeDetail {
 	p.t.Helper()
 	var n api.NodeDetail
-	require.NoError(p.t, json.Unmarshal([]byte(p.must("node", "show", id, "-o", "json")), &n))
+	require.NoError(p.t, json.Unmarshal([]byte(p.must("node", "show", "n1", "-o", "json")), &n))
 	return n
 }
 
-// untilNode asks for a node until it is as wanted. That nobody answers is not.
-func (p *product) untilNode(id, what string, wanted func(api.NodeDetail) bool) api.NodeDetail {
+// untilN1 asks for node n1 until it is as wanted. That nobody answers is not.
+func (p *product) untilN1(what string, wanted func(api.NodeDetail) bool) api.NodeDetail {
 	p.t.Helper()
 	var n api.NodeDetail
 	p.eventually(what, func() bool {
-		out, _, code := p.tidewait("node", "show", id, "-o", "json")
+		out, _, code := p.tidewait("node", "show", "n1", "-o", "json")
 		n = api.NodeDetail{}
 		return code == 0 && json.Unmarshal([]byte(out), &n) == nil && wanted(n)
 	}, func() any { return n })
@@ -92,7 +94,7 @@ func TestAShortOutageKillsNothing(t *testing.T) {
 
 	for name, part := range p.controls() {
 		p.away(part, "heartbeat was not acknowledged")
-		p.untilNode("n1", "n1 is heard after "+name, func(n api.NodeDetail) bool { return n.State == "ready" && time.Since(n.Heartbeat) < 2*time.Second })
+		p.untilN1("n1 is heard after "+name, func(n api.NodeDetail) bool { return n.State == "ready" && time.Since(n.Heartbeat) < 2*time.Second })
 		m := p.show("m")
 		require.Equal(t, "running", m.PhaseList[0].Status, name)
 		require.Len(t, m.PhaseList[0].Runs, 1, name)
@@ -103,7 +105,7 @@ func TestAShortOutageKillsNothing(t *testing.T) {
 	require.Equal(t, "succeeded", m.Status, m.Failure)
 	require.Len(t, m.PhaseList[0].Runs, 1)
 	require.Equal(t, []any{"succeeded", 1, 1}, []any{m.PhaseList[0].Runs[0].Status, m.PhaseList[0].Runs[0].Attempt, m.PhaseList[0].Attempt})
-	require.EqualValues(t, 1, p.nodeOf("n1").Epoch)
+	require.EqualValues(t, 1, p.n1().Epoch)
 	p.oneCommit(m)
 	p.nothingLeft()
 }
@@ -124,7 +126,7 @@ func TestALongOutageCostsARun(t *testing.T) {
 
 			p.away(p.controls()[name], `heartbeat was not acknowledged.* silent_for=1[1-9]s`)
 			require.Empty(t, p.machines(), "the fence has fallen")
-			p.untilNode("n1", "n1 is heard", func(n api.NodeDetail) bool { return n.State == "ready" })
+			p.untilN1("n1 is heard", func(n api.NodeDetail) bool { return n.State == "ready" })
 
 			second := p.ended("second")
 			first := p.ended("first")
@@ -135,7 +137,7 @@ func TestALongOutageCostsARun(t *testing.T) {
 			require.Equal(t, "the engine was silent for the whole lease, so the run is given to another node", runs[0].Failure)
 			require.Len(t, second.PhaseList[0].Runs, 1)
 			require.True(t, runs[1].StartedAt.Before(second.PhaseList[0].Runs[0].StartedAt), "it has kept its place")
-			require.EqualValues(t, 1, p.nodeOf("n1").Epoch, "nobody was given up for the outage")
+			require.EqualValues(t, 1, p.n1().Epoch, "nobody was given up for the outage")
 			log, err := os.ReadFile(p.agent.LogPath())
 			require.NoError(t, err)
 			require.Contains(t, string(log), "no heartbeat was acknowledged for the whole lease: destroying every machine")
@@ -161,7 +163,7 @@ func TestALateAgentFencesItself(t *testing.T) {
 
 	require.NoError(t, p.agent.Signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = p.agent.Signal(syscall.SIGCONT) })
-	down := p.untilNode("n1", "n1 is down", func(n api.NodeDetail) bool { return n.State == "down" })
+	down := p.untilN1("n1 is down", func(n api.NodeDetail) bool { return n.State == "down" })
 	require.Contains(t, down.StateReason, "no heartbeat for ")
 	m := p.until("m", "it runs on n2", func(m api.MissionDetail) bool { return m.PhaseList[0].Node == "n2" && m.PhaseList[0].Step == "run" })
 	require.Equal(t, []string{"lost", "running"}, []string{m.PhaseList[0].Runs[0].Status, m.PhaseList[0].Runs[1].Status})
@@ -176,7 +178,7 @@ func TestALateAgentFencesItself(t *testing.T) {
 	}, func() any { return p.machines() })
 	t.Logf("the late machine was gone %s after its agent went on", time.Since(thawed).Round(time.Millisecond))
 	require.Less(t, time.Since(thawed), 5*time.Second, "that long before its command had ended")
-	back := p.untilNode("n1", "n1 is heard", func(n api.NodeDetail) bool { return n.State == "ready" })
+	back := p.untilN1("n1 is heard", func(n api.NodeDetail) bool { return n.State == "ready" })
 	require.EqualValues(t, 2, back.Epoch)
 
 	m = p.ended("m")
@@ -204,7 +206,7 @@ func TestADrainMovesPhasesOn(t *testing.T) {
 
 	p.must("node", "drain", "n1", "--deadline", "1s", "--reason", "kernel upgrade", "--actor", "ann")
 	p.fails(1, "node n1 still holds 1 machine(s); drain it first", "node", "retire", "n1")
-	n := p.untilNode("n1", "n1 is drained", func(n api.NodeDetail) bool { return n.State == "drained" })
+	n := p.untilN1("n1 is drained", func(n api.NodeDetail) bool { return n.State == "drained" })
 	require.Equal(t, []string{"kernel upgrade", "ann"}, []string{n.StateReason, n.StateActor})
 	require.Nil(t, n.Deadline)
 	m := p.until("first", "it waits", func(m api.MissionDetail) bool { return m.PhaseList[0].Wait != nil })
@@ -233,12 +235,15 @@ func TestADrainMovesPhasesOn(t *testing.T) {
 		p.until("m", "its machine is gone", func(m api.MissionDetail) bool { return m.PhaseList[0].Step == "commit" })
 		p.must("node", "drain", "n1", "--reason", "disk swap")
 		p.fails(1, "node n1 still holds the results of 1 run(s) that are not committed yet; drain it first", "node", "retire", "n1")
-		n := p.nodeOf("n1")
+		n := p.n1()
 		require.Equal(t, []any{"draining", int64(1), int64(0)}, []any{n.State, n.Uploads, n.Reserved.Slots})
 		require.Contains(t, p.must("node", "show", "n1"), "uploads 1: ")
+		waits, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		defer stop()
+		require.Equal(t, "node n1 holds the results of 1 run(s) that are not committed yet\n", p.told(waits, "node", "drain", "n1", "--wait"))
 		require.NoError(t, p.gateway.Start(t.Context()))
+		require.Equal(t, "node n1 is drained\n", p.must("node", "drain", "n1", "--wait"))
 		require.Equal(t, "succeeded", p.ended("m").Status)
-		p.untilNode("n1", "n1 is drained", func(n api.NodeDetail) bool { return n.State == "drained" })
 	})
 
 	t.Run("and a retired node stays out until a person brings it back", func(t *testing.T) {
@@ -254,7 +259,7 @@ func TestADrainMovesPhasesOn(t *testing.T) {
 		require.Contains(t, string(log), "the engine tells the agent to end")
 		require.Contains(t, string(log), line)
 		require.ErrorContains(t, p.agent.Start(t.Context()), "ended at once")
-		require.Equal(t, "retired", p.nodeOf("n1").State)
+		require.Equal(t, "retired", p.n1().State)
 		p.fails(1, "node n1 is retired", "node", "uncordon", "n1")
 
 		require.Equal(t, "node n1 is ready\n", p.must("node", "retire", "n1", "--undo"))
@@ -272,4 +277,15 @@ func (p *product) partialFile(mission, phase, file string) string {
 	repo := p.repository()
 	p.must("mission", "results", mission, "--into", repo, "--partial", phase)
 	return strings.TrimSpace(p.git(repo, "show", "tidewait/"+mission+"/1-partial/"+phase+":"+file))
+}
+
+// told runs the CLI until ctx ends, and returns what it has told by then.
+func (p *product) told(ctx context.Context, args ...string) string {
+	p.t.Helper()
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "tidewait"), args...)
+	cmd.Env = append(os.Environ(), p.Env()...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	require.Error(p.t, cmd.Run(), "it goes on")
+	return errs.String()
 }

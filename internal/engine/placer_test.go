@@ -43,12 +43,17 @@ func startPlacing(t *testing.T) *placing {
 	t.Cleanup(func() { _ = p.db.Close(context.Background()) })
 	_, err = p.store.GatewayHeartbeat(t.Context(), api.GatewayHeartbeat{Gateway: "gw"})
 	require.NoError(t, err)
-	_, err = p.store.Heartbeat(t.Context(), api.Heartbeat{
-		Node: "a", BootID: "boot-1", Arch: "amd64", Total: capacity.Resources{CPUMilli: 1000, MemoryMiB: 1000, DiskMiB: 1000, Slots: 4},
-		Backends: map[string]api.Backend{"process": {OK: true, Accel: "none"}},
-	})
+	_, err = p.store.Heartbeat(t.Context(), p.heartbeat())
 	require.NoError(t, err)
 	return p
+}
+
+// heartbeat is what the node's agent says.
+func (p *placing) heartbeat() api.Heartbeat {
+	return api.Heartbeat{
+		Node: "a", BootID: "boot-1", Arch: "amd64", Total: capacity.Resources{CPUMilli: 1000, MemoryMiB: 1000, DiskMiB: 1000, Slots: 4},
+		Backends: map[string]api.Backend{"process": {OK: true, Accel: "none"}},
+	}
 }
 
 // phase launches a mission of one phase that fills the node.

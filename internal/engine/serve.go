@@ -20,7 +20,8 @@ type Server struct {
 	Store   *store.Store
 	Placer  *Placer
 	Retry   time.Duration // how often a waiting phase is looked at
-	Changed func()        // called when an import has left news of applications; nil: nobody waits for it
+	Kept    Retention
+	Changed func() // called when an import has left news of applications; nil: nobody waits for it
 	Version string
 	Log     *slog.Logger
 }
@@ -84,7 +85,13 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 			return api.MissionList{Missions: missions}, err
 		}),
 		api.SubjectMissionShow: natsrpc.With(func(ctx context.Context, r api.NameRequest) (any, error) {
-			return s.Store.ShowMission(ctx, r.Name, r.Launch, s.Retry)
+			m, err := s.Store.ShowMission(ctx, r.Name, r.Launch, s.Retry)
+			if err != nil {
+				return m, err
+			}
+			now, err := s.Store.Now(ctx)
+			m.Expired = s.Kept.expired(m, now)
+			return m, err
 		}),
 		api.SubjectWaitList: natsrpc.With(func(ctx context.Context, r api.WaitRequest) (any, error) {
 			return s.Store.ListWaits(ctx, r, s.Retry)
@@ -114,6 +121,10 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 		api.SubjectGatewayHeartbeat: natsrpc.With(func(ctx context.Context, h api.GatewayHeartbeat) (any, error) {
 			now, err := s.Store.GatewayHeartbeat(ctx, h)
 			return api.GatewayReply{Now: now}, err
+		}),
+		api.SubjectGatewayNeeds: natsrpc.With(func(ctx context.Context, r api.NeedsRequest) (any, error) {
+			needed, err := s.Store.LaunchesNeeded(ctx, r.Launches)
+			return api.NeedsReply{Needed: needed}, err
 		}),
 		api.SubjectLatticeList: natsrpc.With(func(ctx context.Context, _ api.ListRequest) (any, error) {
 			return s.Store.Lattices(ctx)

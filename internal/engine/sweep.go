@@ -21,7 +21,8 @@ import (
 // terminated a workflow, or Temporal may have lost its database: then nobody
 // works on the mission any more, and it fails saying so instead of staying
 // open for ever. A deployed application gets its workflow again. The sweep also
-// gives up silent nodes, settles drains and audits the counters.
+// gives up silent nodes, settles drains, audits the counters and removes what was
+// kept for long enough.
 type Sweep struct {
 	Store    *store.Store
 	Temporal client.Client
@@ -30,6 +31,7 @@ type Sweep struct {
 	Freed func()
 	// Courier begins what is to be kept and is not.
 	Courier *Courier
+	Kept    Retention
 	Watch   []string // lattices of the default account that are observed without need
 	Log     *slog.Logger
 }
@@ -56,7 +58,7 @@ func (s Sweep) Run(ctx context.Context) {
 
 // once does one sweep.
 func (s Sweep) once(ctx context.Context, list bool) error {
-	return errors.Join(s.missions(ctx), s.applications(ctx, list), s.orphans(ctx), s.silent(ctx), s.drains(ctx), s.audit(ctx))
+	return errors.Join(s.missions(ctx), s.applications(ctx, list), s.orphans(ctx), s.silent(ctx), s.drains(ctx), s.audit(ctx), s.expire(ctx))
 }
 
 func (s Sweep) missions(ctx context.Context) error {

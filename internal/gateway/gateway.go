@@ -39,34 +39,95 @@ type Gateway struct {
 	JS        jetstream.JetStream
 	NATS      *nats.Conn // to ask engines whether a run may commit
 	Heartbeat time.Duration
+	Retention Retention
 	Log       *slog.Logger
+
+	healing healing
 }
 
 // Open opens a launch's checkout and prepares the files its first phase starts
-// from.
+// from. A launch that was opened before, and whose checkout is lost, is restored
+// instead of being opened again: its source may have moved on.
 func (g *Gateway) Open(ctx context.Context, in workflows.OpenCheckoutInput) (workflows.Checkout, error) {
+	if err := g.lookFirst(ctx, in.Mission, in.Launch); err != nil {
+		return workflows.Checkout{}, err
+	}
+	if err := g.reopen(ctx, in); err != nil {
+		return workflows.Checkout{}, err
+	}
+	opened, err := healed(ctx, g, in.Mission, sourceOf(in), func() (workspace.Checkout, error) { return g.open(ctx, in) })
+	if err != nil {
+		return workflows.Checkout{}, err
+	}
+	if err := g.keep(ctx, in.Mission, in.Launch); err != nil {
+		return workflows.Checkout{}, err
+	}
+	return g.checkout(ctx, in.Mission, opened.Branch, opened.Head)
+}
+
+// reopen brings a launch back that is not here, when it was opened before.
+func (g *Gateway) reopen(ctx context.Context, in workflows.OpenCheckoutInput) error {
+	lock := g.healing.lock(in.Mission)
+	lock.Lock()
+	defer lock.Unlock()
+	_, err := g.restore(ctx, in.Mission, in.Launch)
+	return err
+}
+
+// sourceOf is the launch that has what a launch starts from.
+func sourceOf(in workflows.OpenCheckoutInput) int {
+	if in.Of > 0 {
+		return in.Of
+	}
+	return in.Launch
+}
+
+func (g *Gateway) open(ctx context.Context, in workflows.OpenCheckoutInput) (workspace.Checkout, error) {
 	req := workspace.OpenRequest{
 		Mission: in.Mission, Launch: in.Launch, URL: in.URL, Ref: in.Ref, Head: in.Head, SHA256: in.Bundle.SHA256, Commit: in.Commit,
 	}
 	if in.URL == "" && in.Commit == "" {
 		bundle, err := g.get(ctx, in.Bundle)
 		if err != nil {
-			return workflows.Checkout{}, err
+			return workspace.Checkout{}, err
 		}
 		defer bundle.Close()
 		req.Bundle = bundle
 	}
-	opened, err := g.Checkouts.Open(ctx, req)
-	if err != nil {
-		return workflows.Checkout{}, err
-	}
-	return g.checkout(ctx, in.Mission, opened.Branch, opened.Head)
+	return g.Checkouts.Open(ctx, req)
 }
 
 // Commit makes the results of a run a commit on the launch's branch, and
-// prepares the files the next phase starts from, if there is one. A run that does
-// not count any more is refused with [ErrStale].
+// prepares the files the next phase starts from, if there is one. It returns when
+// the commit is kept beside this gateway's disk, too. A run that does not count any
+// more is refused: [*Stale].
 func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
+	c, err := healed(ctx, g, in.Mission, in.Launch, func() (workflows.Checkout, error) { return g.commit(ctx, in) })
+	if err != nil {
+		return c, err
+	}
+	if err := g.keep(ctx, in.Mission, in.Launch); err != nil {
+		return g.unkept(in, c, err)
+	}
+	if in.Last {
+		return c, nil
+	}
+	return g.checkout(ctx, in.Mission, c.Branch, c.Commit)
+}
+
+// unkept is the answer to a commit that could not be kept elsewhere. A phase waits
+// until it can. What a cancelled run had made is no result, and nobody waits for
+// it: it stays on this gateway's disk alone when there is no room.
+func (g *Gateway) unkept(in workflows.CommitResultsInput, c workflows.Checkout, err error) (workflows.Checkout, error) {
+	var full *Full
+	if in.Partial == "" || !errors.As(err, &full) {
+		return workflows.Checkout{}, err
+	}
+	g.Log.Error("partial results are on this gateway's disk only", "mission", in.Mission, "launch", in.Launch, "phase", in.Phase, "error", err)
+	return c, nil
+}
+
+func (g *Gateway) commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
 	parts, err := g.parts(ctx, in)
 	defer parts.close()
 	if err != nil {
@@ -84,11 +145,7 @@ func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (
 	if err != nil {
 		return workflows.Checkout{}, err
 	}
-	branch := workspace.Branch(in.Mission, in.Launch)
-	if in.Last {
-		return workflows.Checkout{Branch: branch, Commit: c.Commit}, nil
-	}
-	return g.checkout(ctx, in.Mission, branch, c.Commit)
+	return workflows.Checkout{Branch: workspace.Branch(in.Mission, in.Launch), Commit: c.Commit}, nil
 }
 
 // commitPartial makes what a cancelled run had made a commit on a branch of its
@@ -124,7 +181,7 @@ func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) 
 	if err != nil {
 		return workflows.Checkout{}, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
 	}
-	name := "input." + mission + "." + commit
+	name := inputName(mission, commit)
 	r, w := io.Pipe()
 	var m workspace.Manifest
 	go func() {
@@ -135,7 +192,7 @@ func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) 
 	info, err := objects.Put(ctx, store, name, r)
 	_ = r.CloseWithError(err)
 	if err != nil {
-		return workflows.Checkout{}, fmt.Errorf("put the workspace into the object store: %w", err)
+		return workflows.Checkout{}, fullOr(api.BucketWorkspaces, fmt.Errorf("put the workspace into the object store: %w", err))
 	}
 	digest, err := hexDigest(info.Digest)
 	if err != nil {
@@ -146,6 +203,8 @@ func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) 
 		Input: workflows.Object{Bucket: api.BucketWorkspaces, Name: name, SHA256: digest},
 	}, nil
 }
+
+func inputName(mission, commit string) string { return "input." + mission + "." + commit }
 
 // hexDigest reads the object store's form of a digest.
 func hexDigest(digest string) (string, error) {
@@ -160,12 +219,13 @@ func hexDigest(digest string) (string, error) {
 	return hex.EncodeToString(sum), nil
 }
 
-// Run sends heartbeats, answers questions about checkouts and seals secrets until
-// ctx ends.
+// Run sends heartbeats, answers questions about checkouts, seals secrets and
+// removes what was kept for long enough, until ctx ends.
 // ready is called after the first heartbeat that was acknowledged.
 func (g *Gateway) Run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	go g.beat(ctx, nc, ready)
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { g.tidy(ctx, nc); return nil })
 	group.Go(func() error { return g.serveSecrets(ctx, nc) })
 	group.Go(func() error { return g.serveResults(ctx, nc) })
 	return group.Wait()
@@ -175,13 +235,21 @@ func (g *Gateway) serveResults(ctx context.Context, nc *nats.Conn) error {
 	return natsrpc.Service{
 		Name: "tidewait-gateway", Version: g.Version, Description: "results of missions on gateway " + g.ID,
 		Handlers: map[string]natsrpc.Handler{
-			api.SubjectGateway(g.ID, "log"):    natsrpc.With(g.results),
-			api.SubjectGateway(g.ID, "diff"):   natsrpc.With(g.diff),
-			api.SubjectGateway(g.ID, "bundle"): natsrpc.With(g.bundle),
+			api.SubjectGateway(g.ID, "log"):     natsrpc.With(g.results),
+			api.SubjectGateway(g.ID, "diff"):    natsrpc.With(g.diff),
+			api.SubjectGateway(g.ID, "bundle"):  natsrpc.With(g.bundle),
+			api.SubjectGateway(g.ID, "archive"): natsrpc.With(g.archive),
 		},
-		Code: errorCode, Log: g.Log,
+		Code: errorCode, Time: answerTime, Parallel: answersAtOnce, Log: g.Log,
 	}.Serve(ctx, nc, nil)
 }
+
+// Bounds of answers: a checkout may have to be restored first, and packing a large
+// branch takes its time.
+const (
+	answerTime    = 2 * time.Minute
+	answersAtOnce = 4
+)
 
 func errorCode(err error) string {
 	var refused *workspace.Refused
@@ -219,6 +287,14 @@ func (g *Gateway) beatOnce(ctx context.Context, nc *nats.Conn) error {
 }
 
 func (g *Gateway) results(ctx context.Context, r api.ResultsRequest) (any, error) {
+	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) { return g.readResults(ctx, r) })
+}
+
+func (g *Gateway) readResults(ctx context.Context, r api.ResultsRequest) (any, error) {
+	chain, err := g.Checkouts.Chain(ctx, r.Mission, r.Launch)
+	if err != nil {
+		return nil, err
+	}
 	commits, err := g.Checkouts.Log(ctx, r.Mission, r.Launch)
 	if err != nil {
 		return nil, err
@@ -227,7 +303,7 @@ func (g *Gateway) results(ctx context.Context, r api.ResultsRequest) (any, error
 	if err != nil {
 		return nil, err
 	}
-	out := api.Results{Branch: workspace.Branch(r.Mission, r.Launch), Commits: []api.Commit{}}
+	out := api.Results{Branch: workspace.Branch(r.Mission, r.Launch), Base: chain.Base, Commits: []api.Commit{}}
 	for _, c := range commits {
 		out.Commits = append(out.Commits, commitOf(c))
 	}
@@ -249,12 +325,51 @@ func commitOf(c workspace.CommitInfo) api.Commit {
 // maxDiff keeps a diff's reply below the server's payload limit.
 const maxDiff = 512 << 10
 
+// maxStat does so with the list of changed files.
+const maxStat = 2000
+
 func (g *Gateway) diff(ctx context.Context, r api.DiffRequest) (any, error) {
-	text, cut, err := g.Checkouts.Diff(ctx, r.Mission, r.Launch, r.Phase, maxDiff)
-	return api.Diff{Text: text, Cut: cut}, err
+	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) {
+		commit, err := g.Checkouts.PhaseCommit(ctx, r.Mission, r.Launch, r.Phase)
+		if err != nil {
+			return nil, err
+		}
+		d := api.Diff{Phase: r.Phase, Commit: commit}
+		if !r.Stat {
+			d.Text, d.Cut, err = g.Checkouts.Diff(ctx, r.Mission, r.Launch, r.Phase, maxDiff)
+			return d, err
+		}
+		files, cut, err := g.Checkouts.Stats(ctx, r.Mission, r.Launch, r.Phase, maxStat)
+		d.Cut = cut
+		room := maxDiff / 2
+		for _, f := range files {
+			if room -= len(f.Path); room < 0 {
+				d.Cut = true
+				break
+			}
+			d.Files = append(d.Files, api.FileStat(f))
+		}
+		return d, err
+	})
+}
+
+// archive puts the files of a commit into the object store.
+func (g *Gateway) archive(ctx context.Context, r api.ArchiveRequest) (any, error) {
+	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) {
+		commit, err := g.Checkouts.PhaseCommit(ctx, r.Mission, r.Launch, r.Phase)
+		if err != nil {
+			return nil, err
+		}
+		c, err := g.checkout(ctx, r.Mission, workspace.Branch(r.Mission, r.Launch), commit)
+		return api.ArchiveReply{Bucket: c.Input.Bucket, Object: c.Input.Name, SHA256: c.Input.SHA256, Commit: commit}, err
+	})
 }
 
 func (g *Gateway) bundle(ctx context.Context, r api.ResultsRequest) (any, error) {
+	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) { return g.putBranch(ctx, r) })
+}
+
+func (g *Gateway) putBranch(ctx context.Context, r api.ResultsRequest) (any, error) {
 	store, err := g.JS.ObjectStore(ctx, api.BucketWorkspaces)
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)

@@ -11,9 +11,11 @@ import (
 	"tidewait/workflows"
 )
 
-// ErrStale is of a run that does not count any more, because its phase was placed
-// again or has ended, or its node was given up. Trying again does not help.
-var ErrStale = errors.New("the run does not count any more")
+// Stale is the error of a run that does not count any more, because its phase was
+// placed again or has ended, or its node was given up. Trying again does not help.
+type Stale struct{ Why string }
+
+func (e *Stale) Error() string { return e.Why }
 
 // askTime bounds the answer of an engine.
 const askTime = 5 * time.Second
@@ -28,7 +30,7 @@ func (g *Gateway) mayCommit(ctx context.Context, in workflows.CommitResultsInput
 	var answer *api.Error
 	if errors.As(err, &answer) && answer.Code == api.CodeStale {
 		g.Log.Warn("the results of a run are refused", "run", in.RunID, "node", in.Node, "why", answer.Message)
-		return fmt.Errorf("%w: %s", ErrStale, answer.Message)
+		return &Stale{answer.Message}
 	}
 	if err != nil {
 		return fmt.Errorf("ask whether run %s may commit: %w", in.RunID, err)

@@ -14,8 +14,9 @@ const MaxMachines = 32
 // Agent is one command of a composed phase, in one or more machines.
 type Agent struct {
 	Name      string            `json:"name"`
-	Replicas  int               `json:"replicas"`  // machines that run it, from 1
-	Resources Resources         `json:"resources"` // of each of them
+	Replicas  int               `json:"replicas"`        // machines that run it, from 1
+	Resources Resources         `json:"resources"`       // of each of them
+	Image     string            `json:"image,omitempty"` // of each of them; empty: [DefaultImage]
 	Run       []string          `json:"run"`
 	Env       map[string]string `json:"env,omitempty"`
 	Secrets   []Secret          `json:"secrets,omitempty"` // beside those of the phase, which all of its agents have
@@ -85,7 +86,7 @@ func (r *reader) composed(phase Phase, fields map[string]value) Phase {
 	}
 	phase.Agents = r.agents(agents, phase)
 	r.sharedSecrets(agents, phase)
-	phase.Resources, phase.Run, phase.Env, phase.Collect = Resources{}, nil, nil, nil
+	phase.Resources, phase.Image, phase.Run, phase.Env, phase.Collect = Resources{}, DefaultImage, nil, nil, nil
 	phase.Until = agentNames(phase.Agents)
 	if hasUntil {
 		phase.Until = r.until(until, phase.Until)
@@ -155,7 +156,7 @@ func (r *reader) claim(v value, a Agent, taken map[string]string) {
 }
 
 func (r *reader) agent(v value, defaults Phase) Agent {
-	agent := Agent{Replicas: 1, Resources: defaults.Resources, Env: defaults.Env, Collect: defaults.Collect}
+	agent := Agent{Replicas: 1, Resources: defaults.Resources, Image: defaults.Image, Env: defaults.Env, Collect: defaults.Collect}
 	fields := r.object(v, agentShape)
 	for name, field := range fields {
 		switch name {
@@ -167,6 +168,8 @@ func (r *reader) agent(v value, defaults Phase) Agent {
 			agent.Replicas = max(r.whole(field, 1, MaxMachines), 1)
 		case "resources":
 			agent.Resources = r.resources(field, defaults.Resources)
+		case "image":
+			agent.Image = r.image(field)
 		case "env":
 			agent.Env = merged(defaults.Env, r.env(field))
 		case "collect":
@@ -175,6 +178,9 @@ func (r *reader) agent(v value, defaults Phase) Agent {
 	}
 	if field, ok := fields["secrets"]; ok {
 		agent.Secrets = r.secrets(field, agent.Env)
+	}
+	if agent.Image == DefaultImage {
+		agent.Image = ""
 	}
 	return agent
 }

@@ -74,7 +74,7 @@ func TestAgentsThatCannotBe(t *testing.T) {
 		"no list":           {team("{a: b}"), `9:15: spec.phases[0].agents: a mapping is not a list; write a list of agents, each with - name:`},
 		"no name":           {team("[{run: [x]}]"), `9:16: spec.phases[0].agents[0]: "name" is missing; write the agent's name, for example author`},
 		"no run":            {team("[{name: a}]"), `9:16: spec.phases[0].agents[0]: "run" is missing; ` + runHint},
-		"unknown key":       {team("[{name: a, run: [x], image: default}]"), `9:36: spec.phases[0].agents[0]: "image" is not a key here; the keys are name, run, replicas, resources, env, collect, secrets`},
+		"unknown key":       {team("[{name: a, run: [x], imge: default}]"), `9:36: spec.phases[0].agents[0]: "imge" is not a key here; did you mean image? the keys are name, run, replicas, resources, image, env, collect, secrets`},
 		"no replica":        {team("[{name: a, run: [x], replicas: 0}]"), `9:46: spec.phases[0].agents[0].replicas: 0 is not allowed; write a whole number from 1 to 32`},
 		"too many replicas": {team("[{name: a, run: [x], replicas: 33}]"), `9:46: spec.phases[0].agents[0].replicas: 33 is not allowed; write a whole number from 1 to 32`},
 		"too many machines": {team("[{name: a, run: [x], replicas: 20}, {name: b, run: [x], replicas: 13}]"), `9:15: spec.phases[0].agents: the list asks for 33 machines; a phase has at most 32, replicas included`},

@@ -36,13 +36,13 @@ type Workspace struct {
 
 // Phase is one step of a mission: solo, with a command of its own, or composed of
 // agents. Of a composed phase, Resources, Run, Env and Collect are empty: what the
-// document says of them for the whole phase is in its agents.
+// document says of them, and of the image, for the whole phase is in its agents.
 type Phase struct {
 	Name      string            `json:"name"`
 	Hold      *Hold             `json:"hold,omitempty"` // nil: it asks for a node as soon as it is its turn
 	Resources Resources         `json:"resources,omitzero"`
 	Requires  Requires          `json:"requires,omitzero"`
-	Image     string            `json:"image"` // "default"
+	Image     string            `json:"image"` // [DefaultImage], or see [ParseImage]
 	Run       []string          `json:"run,omitempty"`
 	Env       map[string]string `json:"env,omitempty"`
 	Secrets   []Secret          `json:"secrets,omitempty"` // none is named like a variable of Env

@@ -70,6 +70,7 @@ func (r *reader) spec(v value) Spec {
 			spec.Phases = r.phases(field)
 		}
 	}
+	r.imagesFor(spec.Backend)
 	return spec
 }
 
@@ -159,7 +160,7 @@ func (r *reader) phases(v value) []Phase {
 }
 
 func (r *reader) phase(v value) Phase {
-	phase := Phase{Image: "default", Attempts: 1, Resources: Resources{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 1024}}
+	phase := Phase{Image: DefaultImage, Attempts: 1, Resources: Resources{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 1024}}
 	fields := r.object(v, phaseShape)
 	for name, field := range fields {
 		switch name {
@@ -252,14 +253,6 @@ func (r *reader) requires(v value) Requires {
 		}
 	}
 	return requires
-}
-
-func (r *reader) image(v value) string {
-	text, ok := r.text(v)
-	if ok && text != "default" {
-		r.refuse(v, "cannot be used", "images other than default are not supported by this version; write default or remove the key")
-	}
-	return text
 }
 
 func (r *reader) run(v value) []string {

@@ -198,7 +198,7 @@ bad.yaml:13:39: spec.phases[0].resources.memory: "lots" is not a quantity; write
 bad.yaml:13:51: spec.phases[0].resources.disk: 512 has no unit; write for example 512Mi or 2Gi
 bad.yaml:14:24: spec.phases[0].requires.arch: "x86" is not allowed; write amd64 or arm64
 bad.yaml:14:38: spec.phases[0].requires.labels.zone!: "zone!" is not a label name; write at most 63 letters, digits, dashes, underscores and dots that start and end with a letter or digit; a DNS name and a slash may stand before it
-bad.yaml:15:14: spec.phases[0].image: "debian:13" cannot be used; images other than default are not supported by this version; write default or remove the key
+bad.yaml:15:14: spec.phases[0].image: "debian:13" names no registry; write default, or for example registry.example.com/team/tool:1.2, docker.io/library/debian:13, either with @sha256:…, or oci:/srv/images/tool:1.2 for a layout on the nodes
 bad.yaml:16:12: spec.phases[0].run: "make test" is not a list; write the command as a list, for example [sh, -c, "make test"]
 bad.yaml:17:7: spec.phases[0].run: "run" is there twice, first on line 16; keep one of them
 bad.yaml:18:13: spec.phases[0].env.1A: "1A" is not a variable name; write letters, digits and underscores that do not start with a digit

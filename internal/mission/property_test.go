@@ -1,6 +1,7 @@
 package mission_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -67,10 +68,18 @@ func genMission() *rapid.Generator[mission.Mission] {
 			}
 			if rapid.Bool().Draw(t, "composed") {
 				phase.Agents = genAgents.Draw(t, "agents")
+				if m.Spec.Backend == "microvm" {
+					for i := range phase.Agents {
+						phase.Agents[i].Image = genImage.Draw(t, "image")
+					}
+				}
 				phase.Until = genUntil(phase.Agents).Draw(t, "until")
 			} else {
 				phase.Resources, phase.Run = genResources.Draw(t, "resources"), genRun.Draw(t, "run")
 				phase.Env, phase.Collect = genEnv.Draw(t, "env"), genGlobs.Draw(t, "collect")
+				if m.Spec.Backend == "microvm" {
+					phase.Image = cmp.Or(genImage.Draw(t, "image"), mission.DefaultImage)
+				}
 			}
 			m.Spec.Phases = append(m.Spec.Phases, phase)
 		}
@@ -86,6 +95,7 @@ var (
 	// YAML writer of this test breaks text that starts with white space.
 	genText = rapid.Map(rapid.StringOf(rapid.RuneFrom([]rune("aZ09 \n\t'\"\\#:-{}[]&*!|>%@`,?~$=é漢😀\u0085\u2028"))),
 		func(s string) string { return "s" + s })
+	genImage    = rapid.SampledFrom([]string{"", "registry.example.com/tool:1", "oci:/srv/images/tool:1@" + someDigest})
 	genDuration = rapid.Map(rapid.SampledFrom([]int64{0, 10, 61, 3600, 360000}), func(s int64) time.Duration { return time.Duration(s) * time.Second })
 	genHold     = rapid.Custom(func(t *rapid.T) *mission.Hold {
 		if !rapid.Bool().Draw(t, "held") {
@@ -251,6 +261,9 @@ func writtenAgents(p mission.Phase) map[string]any {
 		if shared {
 			delete(agent, "collect")
 		}
+		if a.Image != "" {
+			agent["image"] = a.Image
+		}
 		if a.Replicas != 1 {
 			agent["replicas"] = a.Replicas
 		}
@@ -270,6 +283,9 @@ func writtenPhase(p mission.Phase) map[string]any {
 	}
 	unlessEmpty(requires, "labels", p.Requires.Labels)
 	phase := writtenCommand(p.Name, p.Resources, p.Run, p.Env, p.Collect)
+	if p.Image != mission.DefaultImage {
+		phase["image"] = p.Image
+	}
 	if p.Composed() {
 		phase = writtenAgents(p)
 	}

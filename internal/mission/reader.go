@@ -12,6 +12,7 @@ import (
 type reader struct {
 	file     string
 	findings []Finding
+	images   []value // that are not the default
 }
 
 // value is a node and the key that leads to it.

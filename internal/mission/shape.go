@@ -72,6 +72,7 @@ var (
 		{name: "run", required: runHint},
 		{name: "replicas"},
 		{name: "resources"},
+		{name: "image"},
 		{name: "env"},
 		{name: "collect"},
 		{name: "secrets"},

@@ -95,16 +95,24 @@ func Streams(ctx context.Context, js jetstream.JetStream, fleet config.Fleet) er
 	if err != nil {
 		return fmt.Errorf("make stream %s: %w", api.LogStream, err)
 	}
-	return bucket(ctx, js, api.BucketWorkspaces, "workspaces on their way to a gateway or a node", fleet.ObjectTTL)
+	if err := bucket(ctx, js, api.BucketWorkspaces, "workspaces on their way to a gateway or a node", fleet.ObjectTTL, 0); err != nil {
+		return err
+	}
+	return bucket(ctx, js, api.BucketBundles, "git bundles of launches", 0, fleet.BundleBytes)
 }
 
 // NodeBucket makes the bucket for one node's results.
 func NodeBucket(ctx context.Context, js jetstream.JetStream, node string, fleet config.Fleet) error {
-	return bucket(ctx, js, api.BucketResults(node), "results of runs on node "+node, fleet.ObjectTTL)
+	return bucket(ctx, js, api.BucketResults(node), "results of runs on node "+node, fleet.ObjectTTL, 0)
 }
 
-func bucket(ctx context.Context, js jetstream.JetStream, name, description string, ttl time.Duration) error {
-	_, err := js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name, Description: description, TTL: ttl})
+// bucket makes an object store. What is in it is removed after ttl; 0: never. It
+// holds at most bytes; 0: as many as NATS gives the account.
+func bucket(ctx context.Context, js jetstream.JetStream, name, description string, ttl time.Duration, bytes int64) error {
+	if bytes == 0 {
+		bytes = -1
+	}
+	_, err := js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name, Description: description, TTL: ttl, MaxBytes: bytes})
 	if err != nil {
 		return fmt.Errorf("make bucket %s: %w", name, err)
 	}

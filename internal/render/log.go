@@ -1,6 +1,7 @@
 package render
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -107,4 +108,22 @@ func printable(line string) string {
 		parts[i] = Clean(part)
 	}
 	return strings.Join(parts, "\t")
+}
+
+// Stats returns what each phase did to each file.
+func (o Options) Stats(diffs []api.Diff) string {
+	var rows [][]cell
+	for _, d := range diffs {
+		for _, f := range d.Files {
+			changed := fmt.Sprintf("+%d -%d", f.Insertions, f.Deletions)
+			if f.Binary {
+				changed = "binary"
+			}
+			rows = append(rows, []cell{text(d.Phase), text(short(d.Commit)), text(changed), text(f.Path)})
+		}
+	}
+	if len(rows) == 0 {
+		return "nothing was changed\n"
+	}
+	return o.table([]string{"PHASE", "COMMIT", "LINES", "FILE"}, rows)
 }

@@ -116,10 +116,19 @@ func (o Options) missionHead(m api.MissionDetail) string {
 		add("branch", text)
 	}
 	add("node", m.TargetNode)
+	for _, e := range m.Expired {
+		add("expired", expired(e))
+	}
 	for _, a := range m.Acts {
 		add(o.act(a))
 	}
 	return out + o.missionWait(m)
+}
+
+// expired says what of a launch is not kept any more.
+func expired(e api.Expired) string {
+	what := map[string]string{"runs": "phases and runs", "waits": "waits that ended"}[e.What]
+	return cmp.Or(what, e.What) + ", which are kept for " + Duration(e.Kept)
 }
 
 // missionWait returns what the mission itself waits for, such as a gateway that
@@ -270,6 +279,9 @@ func (o Options) agent(a api.RunAgent) string {
 	if started := started(a.Start); started != "" {
 		parts = append(parts, started)
 	}
+	if a.Image != "" {
+		parts = append(parts, "image "+a.Image)
+	}
 	if a.Failure != "" {
 		parts = append(parts, failure(a.FailureCode, a.Failure))
 	}
@@ -309,6 +321,9 @@ func runWhere(r api.Run) string {
 	}
 	if started := started(r.Start); started != "" {
 		parts = append(parts, started)
+	}
+	if r.Image != "" {
+		parts = append(parts, "image "+r.Image)
 	}
 	return strings.Join(parts, ", ")
 }

@@ -98,6 +98,11 @@ func (o Options) nodeFields(n api.Node) string {
 			add("started", name+": "+starts(s))
 		}
 	}
+	for _, image := range n.Images {
+		if !strings.HasPrefix(image, "sha256:") { // digests are there for placement
+			add("image", image)
+		}
+	}
 	add("seen", o.moment(n.Heartbeat))
 	add("joined", o.moment(n.Registered))
 	if n.Epoch > 1 {

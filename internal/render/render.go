@@ -100,14 +100,14 @@ func cut(s string, width int) string {
 }
 
 // Clean makes one line of s that is safe on a terminal: line breaks become
-// spaces, other control characters are dropped. Names and sentences can carry
-// what a guest wrote.
+// spaces, other control characters are dropped, and so are those that reverse the
+// direction of what follows. Names and sentences can carry what a guest wrote.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
 			return ' '
-		case r < ' ' || r >= 0x7f && r < 0xa0:
+		case r < ' ' || r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x2028, r == 0x2029:
 			return -1
 		}
 		return r

@@ -147,7 +147,7 @@ func (s *Store) readRunAgents(ctx context.Context, r *missionRow, launch int) er
 		}
 	}
 	rows, err := s.pool.Query(ctx, `
-SELECT a.run_id, a.name, a.machine, a.designated, a.status, a.step, a.accel, a.kernel, a.start_kind, a.start_why, a.exit_code, a.signal, a.out_of_memory,
+SELECT a.run_id, a.name, a.machine, a.designated, a.status, a.step, a.accel, a.kernel, a.start_kind, a.start_why, a.image, a.exit_code, a.signal, a.out_of_memory,
        a.collected, a.failure_code, a.failure, a.ended_at
 FROM run_agents a JOIN topology_runs t ON t.id = a.run_id JOIN mission_phases p ON p.id = t.phase_id
 WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY a.run_id, a.ordinal`, r.id, launch)
@@ -157,7 +157,7 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY a.run_id, a.ordinal`, r.id, l
 	var id string
 	var a api.RunAgent
 	columns := []any{
-		&id, &a.Name, &a.Machine, &a.Designated, &a.Status, &a.Step, &a.Accel, &a.Kernel, &a.Start.Kind, &a.Start.Why, &a.ExitCode, &a.Signal, &a.OutOfMemory,
+		&id, &a.Name, &a.Machine, &a.Designated, &a.Status, &a.Step, &a.Accel, &a.Kernel, &a.Start.Kind, &a.Start.Why, &a.Image, &a.ExitCode, &a.Signal, &a.OutOfMemory,
 		&a.Collected, &a.FailureCode, &a.Failure, &a.EndedAt,
 	}
 	_, err = pgx.ForEachRow(rows, columns, func() error {

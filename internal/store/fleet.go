@@ -70,7 +70,7 @@ const (
 SELECT n.id, n.admin_state, n.heartbeat_at, extract(epoch FROM n.silent_before)::float8, n.arch, n.labels,
        n.cpu_total, n.memory_total, n.disk_total, n.slots_total,
        n.cpu_reserved, n.memory_reserved, n.disk_reserved, n.slots_reserved,
-       n.starting, n.start_limit,
+       n.starting, n.start_limit, n.images,
        b.ok, COALESCE(b.why, ''), COALESCE(b.network, false), COALESCE(b.cpu_over, 0), COALESCE(b.memory_over, 0), COALESCE(b.disk_over, 0),
        r.cpu, r.memory, r.disk, r.slots, r.ends_by
 FROM nodes n LEFT JOIN node_backends b ON b.node_id = n.id AND b.backend = $1
@@ -132,7 +132,7 @@ func scanMember(row pgx.Row, pool string) (member, error) {
 	err := row.Scan(&m.ID, &m.admin, &m.heard, &before, &m.Arch, &m.Labels,
 		&m.Allocatable.CPUMilli, &m.Allocatable.MemoryMiB, &m.Allocatable.DiskMiB, &m.Allocatable.Slots,
 		&reserved.CPUMilli, &reserved.MemoryMiB, &reserved.DiskMiB, &reserved.Slots,
-		&m.Starting, &m.StartLimit,
+		&m.Starting, &m.StartLimit, &m.Images,
 		&ok, &offer.Why, &offer.Network, &offer.Overhead.CPUMilli, &offer.Overhead.MemoryMiB, &offer.Overhead.DiskMiB,
 		&cpu, &memory, &disk, &slots, &endsBy)
 	if err != nil {

@@ -220,6 +220,8 @@ type LastLaunch struct {
 	Gateway  string
 	Base     string        // the commit its first phase started from, in whichever launch that ran; empty: its checkout was never opened
 	Phases   []LaunchPhase // in order
+	// Expired says that the launch is kept no longer.
+	Expired bool
 	// Own says that it is the launch of the workflow run that asks.
 	Own bool
 }
@@ -241,9 +243,10 @@ WITH RECURSIVE origins AS (
     UNION ALL SELECT l.mission_id, l.launch, l.rerun_of, l.base_commit
     FROM mission_launches l JOIN origins o ON l.mission_id = o.mission_id AND l.launch = o.rerun_of)
 SELECT m.id, m.launch, COALESCE(l.document, m.document), COALESCE(l.gateway_id, ''),
-       COALESCE((SELECT base_commit FROM origins ORDER BY launch LIMIT 1), ''), m.launch > 0 AND m.workflow_run = $2
+       COALESCE((SELECT base_commit FROM origins ORDER BY launch LIMIT 1), ''), m.launch > 0 AND m.workflow_run = $2,
+       m.launch > 0 AND l.launch IS NULL
 FROM missions m LEFT JOIN mission_launches l ON l.mission_id = m.id AND l.launch = m.launch WHERE m.name = $1`, name, workflowRun).
-		Scan(&id, &l.Launch, &l.Document, &l.Gateway, &l.Base, &l.Own)
+		Scan(&id, &l.Launch, &l.Document, &l.Gateway, &l.Base, &l.Own, &l.Expired)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return l, fmt.Errorf("mission %s: %w", name, ErrNotFound)
 	}

@@ -22,13 +22,13 @@ type HeartbeatResult struct {
 }
 
 const heartbeatSQL = `
-INSERT INTO nodes AS n (id, arch, labels, version, boot_id, cpu_total, memory_total, disk_total, slots_total, start_limit, running, beat,
+INSERT INTO nodes AS n (id, arch, labels, version, boot_id, cpu_total, memory_total, disk_total, slots_total, start_limit, running, beat, images,
     adopted, given_up, leaks)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $14, $15, $16)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $14, $15, $16, $17)
 ON CONFLICT (id) DO UPDATE SET arch = EXCLUDED.arch, labels = EXCLUDED.labels, version = EXCLUDED.version,
     former_boots = CASE WHEN n.boot_id = EXCLUDED.boot_id THEN n.former_boots
                    ELSE (array_append(n.former_boots, n.boot_id))[GREATEST(cardinality(n.former_boots) - $13 + 2, 1):] END,
-    boot_id = EXCLUDED.boot_id, beat = EXCLUDED.beat, silent_before = '0', start_limit = EXCLUDED.start_limit, running = EXCLUDED.running,
+    boot_id = EXCLUDED.boot_id, beat = EXCLUDED.beat, silent_before = '0', start_limit = EXCLUDED.start_limit, running = EXCLUDED.running, images = EXCLUDED.images,
     adopted = EXCLUDED.adopted, given_up = EXCLUDED.given_up, leaks = EXCLUDED.leaks,
     -- A node that shrank keeps what is reserved until it is released.
     cpu_total = GREATEST(EXCLUDED.cpu_total, n.cpu_reserved), memory_total = GREATEST(EXCLUDED.memory_total, n.memory_reserved),
@@ -123,7 +123,7 @@ func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult
 		b := &pgx.Batch{}
 		var actor, reason string
 		b.Queue(heartbeatSQL, h.Node, h.Arch, nonNil(h.Labels), h.Version, h.BootID, h.Total.CPUMilli, h.Total.MemoryMiB,
-			h.Total.DiskMiB, h.Total.Slots, h.StartLimit, runIDs(h.Runs), h.Number, formerBoots,
+			h.Total.DiskMiB, h.Total.Slots, h.StartLimit, runIDs(h.Runs), h.Number, formerBoots, nonNilSlice(h.Images),
 			adoptedIDs(h.Runs), nonNil(h.GivenUp), h.Leaks).
 			QueryRow(func(row pgx.Row) error {
 				err := row.Scan(&res.Reply.State, &actor, &reason, &res.Reply.Epoch)

@@ -64,6 +64,7 @@ func queueEndKeepingNode(b *pgx.Batch, phaseID int64, endedBy string, e ledger.E
 }
 
 func queueRunEnd(b *pgx.Batch, phaseID int64, e ledger.RunEnd) {
+	queueImages(b, phaseID, e)
 	var code *int
 	var signal string
 	oom := false

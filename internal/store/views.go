@@ -110,7 +110,7 @@ func (s *Store) readLaunched(ctx context.Context, r *missionRow, launch int) err
 			r.RerunOf = *of
 		}
 		if errors.Is(err, pgx.ErrNoRows) {
-			return nil // never launched
+			return nil // never launched, or kept no longer
 		}
 		return err
 	}
@@ -119,6 +119,9 @@ func (s *Store) readLaunched(ctx context.Context, r *missionRow, launch int) err
 SELECT document, actor, COALESCE(gateway_id, ''), branch, base_commit, rerun_of, status, failure_code, failure, started_at, ended_at
 FROM mission_launches WHERE mission_id = $1 AND launch = $2`, r.id, launch).
 		Scan(&r.Document, &r.Actor, &r.Gateway, &r.Branch, &r.BaseCommit, &of, &r.Status, &r.FailureCode, &r.Failure, &started, &r.EndedAt)
+	if errors.Is(err, pgx.ErrNoRows) && launch > 0 && launch < r.latest {
+		return fmt.Errorf("launch %d has expired: %w", launch, ErrNotFound)
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("launch %d: %w", launch, ErrNotFound)
 	}
@@ -189,7 +192,7 @@ func (s *Store) readRuns(ctx context.Context, r *missionRow, launch int, index m
 	rows, err := s.pool.Query(ctx, `
 SELECT t.phase_id, t.id, t.attempt, t.node_id, t.status,
        CASE WHEN t.ended_at IS NULL AND EXISTS (SELECT 1 FROM reservations v WHERE v.run_id = t.id AND v.released_at IS NOT NULL)
-            THEN 'commit' ELSE t.step END, t.accel, t.kernel, t.isolation, t.start_kind, t.start_why, t.exit_code, t.signal, t.out_of_memory,
+            THEN 'commit' ELSE t.step END, t.accel, t.kernel, t.isolation, t.start_kind, t.start_why, t.image, t.exit_code, t.signal, t.out_of_memory,
        t.failure_code, t.failure, t.started_at, t.ended_at, (SELECT v.released_at FROM reservations v WHERE v.run_id = t.id)
 FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id
 WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id, launch)
@@ -199,7 +202,7 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id,
 	var id int64
 	var run api.Run
 	columns := []any{
-		&id, &run.ID, &run.Attempt, &run.Node, &run.Status, &run.Step, &run.Accel, &run.Kernel, &run.Isolation, &run.Start.Kind, &run.Start.Why,
+		&id, &run.ID, &run.Attempt, &run.Node, &run.Status, &run.Step, &run.Accel, &run.Kernel, &run.Isolation, &run.Start.Kind, &run.Start.Why, &run.Image,
 		&run.ExitCode, &run.Signal, &run.OutOfMemory, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt, &run.FreedAt,
 	}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
@@ -404,7 +407,7 @@ func scanWait(row pgx.CollectableRow, retry time.Duration) (api.Wait, error) {
 const nodesSQL = `
 SELECT n.id, n.admin_state, n.state_reason, n.state_actor, n.state_since, n.drain_deadline, n.arch, n.labels,
        n.cpu_total, n.memory_total, n.disk_total, n.slots_total, n.cpu_reserved, n.memory_reserved, n.disk_reserved, n.slots_reserved,
-       n.starting, n.start_limit, n.version, n.heartbeat_at, n.registered_at, n.lease_epoch, n.leaks, n.orphaned, ` + uploadsSQL + `,
+       n.starting, n.start_limit, n.images, n.version, n.heartbeat_at, n.registered_at, n.lease_epoch, n.leaks, n.orphaned, ` + uploadsSQL + `,
        extract(epoch FROM silence(n))::float8, extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8, n.lost_at,
        COALESCE((SELECT jsonb_object_agg(b.backend, jsonb_build_object('ok', b.ok, 'why', b.why, 'accel', b.accel, 'kernel', b.kernel,
            'isolation', b.isolation, 'enforced', b.enforced, 'network', b.network, 'bootMs', b.boot_ms, 'starts', b.starts,
@@ -445,7 +448,7 @@ func (s *Store) scanNode(row pgx.CollectableRow) (api.Node, error) {
 	err := row.Scan(&n.ID, &n.State, &n.StateReason, &n.StateActor, &n.StateSince, &n.Deadline, &n.Arch, &n.Labels,
 		&n.Total.CPUMilli, &n.Total.MemoryMiB, &n.Total.DiskMiB, &n.Total.Slots,
 		&n.Reserved.CPUMilli, &n.Reserved.MemoryMiB, &n.Reserved.DiskMiB, &n.Reserved.Slots,
-		&n.Starting, &n.StartLimit, &n.Version, &n.Heartbeat, &n.Registered, &n.Epoch, &n.Leaks, &n.Orphaned, &n.Uploads, &silence, &unseen, &lost, &backends)
+		&n.Starting, &n.StartLimit, &n.Images, &n.Version, &n.Heartbeat, &n.Registered, &n.Epoch, &n.Leaks, &n.Orphaned, &n.Uploads, &silence, &unseen, &lost, &backends)
 	if err != nil {
 		return n, err
 	}

@@ -128,9 +128,25 @@ type Spec struct {
 	DiskMiB   int64  `json:"diskMiB"` // size of the scratch disk the workspace lives on
 	// Keep gives the machine a keeper, so that it is a [Kept]. It cannot have a NIC.
 	Keep bool `json:"-"`
+	// Image is the name of the image that commands find as their root directory;
+	// empty is the backend's own.
+	Image string `json:"image,omitempty"`
+	// Root is what Image names. It is the program's that made it, and so is never
+	// stored.
+	Root *Root `json:"-"`
 	// NIC is the machine's way to the others of its run; nil is no network at
 	// all. It belongs to the program that made it, and so is never stored.
 	NIC *NIC `json:"-"`
+}
+
+// Root is the root directory of commands.
+type Root struct {
+	Name string // of its image, with a digest, for people
+	// File is a file system, in whole sectors, that the machine reads and never
+	// writes. The machine inherits it; whoever made it closes it.
+	File *os.File
+	// Env are the variables that its image sets.
+	Env map[string]string
 }
 
 // Network is what the machine has to know of its segment; nil is no segment.
@@ -218,6 +234,9 @@ type Info struct {
 	// Isolation says in words what stands between the command and the host.
 	Isolation string `json:"isolation"`
 	Start     Start  `json:"start,omitzero"`
+	// Image is the image that commands found as their root directory, with its
+	// digest; empty: the backend's own.
+	Image string `json:"image,omitempty"`
 }
 
 // Start is how a machine was started. It is zero where there is one way only.
@@ -272,6 +291,12 @@ const (
 	ResultsTooLarge FailureCode = "results_too_large" // more than Limits allow
 	StepTimeout     FailureCode = "step_timeout"      // a step outlived its own deadline
 	SegmentFailed   FailureCode = "segment_failed"    // the network between the machines of a run ended
+	// An image could not be had: its registry or layout does not have it, does
+	// not give it away, does not answer, or may not be asked by this node.
+	ImageUnavailable FailureCode = "image_unavailable"
+	// An image was had and cannot be used: it is not what its digest says, not
+	// for the node's architecture, malformed, or above a limit.
+	ImageInvalid FailureCode = "image_invalid"
 )
 
 // Failure is the error of a machine's step. Message is one sentence for people.
@@ -281,3 +306,10 @@ type Failure struct {
 }
 
 func (f *Failure) Error() string { return f.Message }
+
+// IsImageInvalid reports whether err says that an image cannot be used, so that
+// starting its machine again would not help.
+func IsImageInvalid(err error) bool {
+	var f *Failure
+	return errors.As(err, &f) && f.Code == ImageInvalid
+}

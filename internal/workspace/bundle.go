@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -355,4 +356,44 @@ func FetchInto(ctx context.Context, dir, bundle, branch string) (string, error) 
 		return "", err
 	}
 	return repo.resolve(ctx, ref)
+}
+
+// remoteProtocols are those that results may be pushed over.
+var remoteProtocols = []string{"https", "ssh", "http", "git", "file"}
+
+// Push pushes a branch of a local repository to one of its remotes, with the
+// user's own settings and credentials. A branch there moves only forward. No hook
+// is run.
+func Push(ctx context.Context, dir, remote, branch string) error {
+	repo, err := openLocal(ctx, dir)
+	if err != nil {
+		return err
+	}
+	out, err := repo.output(ctx, "remote")
+	if err != nil {
+		return repo.unreadable(err)
+	}
+	remotes := strings.Fields(out)
+	if !slices.Contains(remotes, remote) {
+		known := "it has none"
+		if len(remotes) > 0 {
+			known = "it has " + strings.Join(remotes, ", ")
+		}
+		return refuse(BadURL, "%s has no remote %q; %s", dir, remote, known)
+	}
+	for _, name := range []string{"SSH_AUTH_SOCK", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS", "SSH_ASKPASS", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"} {
+		if value, set := os.LookupEnv(name); set {
+			repo.env = append(repo.env, name+"="+value)
+		}
+	}
+	ref := "refs/heads/" + branch
+	_, err = repo.allowing(remoteProtocols...).output(ctx, "push", "--no-follow-tags", "--recurse-submodules=no", "--end-of-options", remote, ref+":"+ref)
+	var failure *gitError
+	switch {
+	case errors.As(err, &failure) && failure.says("non-fast-forward", "fetch first"):
+		return refuse(Diverged, "%s has a branch %s with other commits, and nothing there is overwritten", remote, branch)
+	case errors.As(err, &failure):
+		return refuse(Unreadable, "%s: %s", remote, failure.sentence())
+	}
+	return err
 }

@@ -56,12 +56,7 @@ func New(root string, o Options) (*Gateway, error) {
 		}
 		g.roots = append(g.roots, resolved)
 	}
-	for _, dir := range []string{g.missions(), g.scratches()} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("workspace directory: %w", err)
-		}
-	}
-	if err := g.writeTrust(); err != nil {
+	if err := g.lay(); err != nil {
 		return nil, err
 	}
 	if err := requireGit(); err != nil {
@@ -71,6 +66,16 @@ func New(root string, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	return g, nil
+}
+
+// lay makes what is always there, also when somebody removed it meanwhile.
+func (g *Gateway) lay() error {
+	for _, dir := range []string{g.missions(), g.scratches(), g.damaged()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("workspace directory: %w", err)
+		}
+	}
+	return g.writeTrust()
 }
 
 // requireGit refuses a git that lacks what this package uses.
@@ -88,6 +93,7 @@ func requireGit() error {
 }
 
 func (g *Gateway) missions() string  { return filepath.Join(g.root, "missions") }
+func (g *Gateway) damaged() string   { return filepath.Join(g.root, "damaged") }
 func (g *Gateway) scratches() string { return filepath.Join(g.root, "scratch") }
 func (g *Gateway) trust() string     { return filepath.Join(g.root, "gitconfig") }
 

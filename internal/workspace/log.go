@@ -55,20 +55,73 @@ func log(ctx context.Context, repo git, checkout Checkout) ([]CommitInfo, error)
 // Diff returns what a phase changed as a unified diff, and whether it was cut at
 // maxBytes. A phase that ran more than once is shown as it ran last.
 func (g *Gateway) Diff(ctx context.Context, name string, launch int, phase string, maxBytes int) (text string, cut bool, err error) {
-	repo, checkout, err := g.openCheckout(ctx, name, launch)
+	repo, commit, err := g.ofPhase(ctx, name, launch, phase)
 	if err != nil {
 		return "", false, err
+	}
+	return diff(ctx, repo, commit, maxBytes)
+}
+
+// PhaseCommit returns the commit of a phase; of one that ran more than once, the
+// last. An empty phase is where the launch's branch is.
+func (g *Gateway) PhaseCommit(ctx context.Context, name string, launch int, phase string) (string, error) {
+	if phase == "" {
+		_, checkout, err := g.openCheckout(ctx, name, launch)
+		return checkout.Head, err
+	}
+	_, commit, err := g.ofPhase(ctx, name, launch, phase)
+	return commit, err
+}
+
+func (g *Gateway) ofPhase(ctx context.Context, name string, launch int, phase string) (git, string, error) {
+	repo, checkout, err := g.openCheckout(ctx, name, launch)
+	if err != nil {
+		return git{}, "", err
 	}
 	infos, err := log(ctx, repo, checkout)
 	if err != nil {
-		return "", false, err
+		return git{}, "", err
 	}
 	for _, info := range slices.Backward(infos) {
 		if info.Phase == phase {
-			return diff(ctx, repo, info.Commit, maxBytes)
+			return repo, info.Commit, nil
 		}
 	}
-	return "", false, refuse(Missing, "launch %d of mission %s has no commit of a phase %s", launch, name, phase)
+	return git{}, "", refuse(Missing, "launch %d of mission %s has no commit of a phase %s", launch, name, phase)
+}
+
+// FileStat is what a commit did to one file. A binary file has no lines.
+type FileStat struct {
+	Path       string
+	Binary     bool
+	Insertions int
+	Deletions  int
+}
+
+// Stats returns what a phase did to each file, and whether the list was cut after
+// most files.
+func (g *Gateway) Stats(ctx context.Context, name string, launch int, phase string, most int) (files []FileStat, cut bool, err error) {
+	repo, commit, err := g.ofPhase(ctx, name, launch, phase)
+	if err != nil {
+		return nil, false, err
+	}
+	out, err := repo.slowly().output(ctx, "diff-tree", "-r", "-z", "--no-commit-id", "--no-renames", "--no-ext-diff", "--no-textconv", "--numstat", commit, "--")
+	if err != nil {
+		return nil, false, fmt.Errorf("changes of commit %.12s: %w", commit, err)
+	}
+	for record := range strings.SplitSeq(out, "\x00") {
+		fields := strings.SplitN(record, "\t", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		if len(files) == most {
+			return files, true, nil
+		}
+		files = append(files, FileStat{
+			Path: strings.ToValidUTF8(fields[2], "\ufffd"), Binary: fields[0] == "-", Insertions: lines(fields[0]), Deletions: lines(fields[1]),
+		})
+	}
+	return files, false, nil
 }
 
 func diff(ctx context.Context, repo git, commit string, maxBytes int) (string, bool, error) {

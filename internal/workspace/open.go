@@ -43,6 +43,9 @@ func (g *Gateway) Open(ctx context.Context, r OpenRequest) (Checkout, error) {
 	if r.Launch < 1 {
 		return Checkout{}, refuse(Missing, "%d is not a launch's number", r.Launch)
 	}
+	if err := g.lay(); err != nil {
+		return Checkout{}, err
+	}
 	s, err := newScratch(g.scratches())
 	if err != nil {
 		return Checkout{}, err

@@ -70,7 +70,7 @@ func (in *intake) receive(stream io.Reader, digest string) ([]result, error) {
 		return nil, refused
 	case bounded.N == 0:
 		return nil, refuse(ResultsTooLarge, "the results are a stream of more than %d bytes", most)
-	case errors.Is(err, tar.ErrHeader), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong), errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, refuse(ResultsDamaged, "the results are not a whole tar stream")
 	case err != nil:
 		return nil, err

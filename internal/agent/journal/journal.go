@@ -30,6 +30,8 @@ type Entry struct {
 	EndsAt time.Duration `json:"endsAt"` // nanoseconds
 	// Info is what the machine is, once it has its files.
 	Info vm.Info `json:"info,omitzero"`
+	// Images are the digests of the images that the machine uses, by their names.
+	Images map[string]string `json:"images,omitempty"`
 	// Result is how the run ended, once it has; its machine is of no use then.
 	Result *workflows.ExecuteRunResult `json:"result,omitempty"`
 }

@@ -25,15 +25,24 @@ import (
 )
 
 // Proto is the version of the protocol that HELLO names.
-const Proto = 2
+const Proto = 3
 
 // Where the agent of a virtual machine finds its kernel's modules: those to load
 // when the machine boots, those to load on INIT, and those to load on an INIT
-// that tells of a network.
+// that tells of a network or of a root directory.
 const (
 	ModulesDir        = "/modules"
 	RunModulesDir     = "/run-modules"
 	NetworkModulesDir = "/network-modules"
+	RootModulesDir    = "/root-modules"
+)
+
+// The serial numbers of the disks of a virtual machine: the one that its
+// workspace is on, and the one with the root directory of commands, where the
+// agent's own is not theirs.
+const (
+	ScratchDisk = "scratch"
+	RootDisk    = "root"
 )
 
 // Kind is what a frame is.
@@ -88,6 +97,8 @@ type Init struct {
 	Nonce    string    `json:"nonce"` // READY gives it back
 	// Network is where the machine is on a segment; nil is no network.
 	Network *vm.Network `json:"network,omitempty"`
+	// Root says that the root directory of commands is on a disk of its own.
+	Root bool `json:"root,omitempty"`
 }
 
 // Ready answers INIT: the guest has its clock, its random numbers and its

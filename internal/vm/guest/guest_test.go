@@ -276,9 +276,9 @@ func TestOtherProtocol(t *testing.T) {
 	hello, err := json.Marshal(Hello{Proto: 1})
 	require.NoError(t, err)
 	_, err = Open(t.Context(), readOnly{bytes.NewReader(framed(KindHello, hello))})
-	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 2")
+	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 3")
 	_, err = Resume(t.Context(), readOnly{bytes.NewReader(framed(KindHello, hello))})
-	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 2")
+	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 3")
 }
 
 // TestReadyAnswersItsInit gives back another nonce than INIT's, as a guest would
@@ -291,7 +291,7 @@ func TestReadyAnswersItsInit(t *testing.T) {
 			_ = json.Unmarshal(payload, &in)
 			_ = c.WriteJSON(KindReady, Ready{Nonce: cmp.Or(nonce, in.Nonce), BootID: "b-1"})
 		})
-		err := s.Init(t.Context(), "run-1", nil)
+		err := s.Init(t.Context(), vm.Spec{RunID: "run-1"})
 		if want == "" {
 			require.NoError(t, err)
 			require.Equal(t, "b-1", s.BootID())

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -78,14 +77,16 @@ func (s *Session) BootID() string { return s.ready.BootID }
 // Close ends the session without a word.
 func (s *Session) Close() error { return s.conn.Close() }
 
-// Init gives the guest its run, its network if it has one, the time of the host
-// and entropy, and waits until it has taken them.
-func (s *Session) Init(ctx context.Context, runID string, network *vm.Network) error {
+// Init gives the guest its run, its network and its root directory if it has them,
+// the time of the host and entropy, and waits until it has taken them.
+func (s *Session) Init(ctx context.Context, spec vm.Spec) error {
 	defer s.closeWith(ctx)()
 	entropy := make([]byte, 64)
 	rand.Read(entropy) // documented to never fail
 	nonce := rand.Text()
-	err := s.conn.WriteJSON(KindInit, Init{RunID: runID, WallTime: time.Now(), Entropy: entropy, Nonce: nonce, Network: network})
+	err := s.conn.WriteJSON(KindInit, Init{
+		RunID: spec.RunID, WallTime: time.Now(), Entropy: entropy, Nonce: nonce, Network: spec.Network(), Root: spec.Root != nil && spec.Root.File != nil,
+	})
 	if err == nil {
 		err = s.receiveReady(nonce)
 	}
@@ -311,6 +312,7 @@ func (s *Session) Get(ctx context.Context, patterns []string, limits vm.Limits, 
 
 func (s *Session) receiveEnd(chunks *tarChunks, result *vm.Result) error {
 	kind, payload := chunks.kind, chunks.payload
+	size := 0 // of the names
 	for kind == KindDeleted {
 		var names []string
 		if err := Decode(kind, payload, &names); err != nil {
@@ -319,6 +321,12 @@ func (s *Session) receiveEnd(chunks *tarChunks, result *vm.Result) error {
 		for _, name := range names {
 			if err := CheckName(name); err != nil {
 				return collectFailed("the machine lists as deleted what it must not: %v", err)
+			}
+		}
+		if size += jsonSize(names); size > maxDeletedBytes {
+			return &vm.Failure{
+				Code:    vm.ResultsTooLarge,
+				Message: fmt.Sprintf("the names of the deleted files take more than %d bytes; collect less of them", maxDeletedBytes),
 			}
 		}
 		if result.Deleted = append(result.Deleted, names...); len(result.Deleted) > maxDeleted {
@@ -351,13 +359,16 @@ func (s *Session) Bye() error {
 func (s *Session) expect(want, kind Kind, payload []byte, v any) error {
 	switch kind {
 	case want:
-		return Decode(kind, payload, v)
+		if err := Decode(kind, payload, v); err != nil {
+			return err
+		}
+		return believable(v)
 	case KindFail:
 		var f Fail
 		if err := Decode(kind, payload, &f); err != nil {
 			return err
 		}
-		return &vm.Failure{Code: f.Code, Message: string(bytes.ToValidUTF8([]byte(f.Message), []byte("?")))}
+		return failureOf(want, f)
 	default:
 		return fmt.Errorf("%w: %s came where %s was due", ErrProtocol, kind, want)
 	}

@@ -21,10 +21,9 @@ import (
 )
 
 const (
-	workspace   = "/workspace"
-	commands    = "/sys/fs/cgroup/command" // the cgroup commands run in
-	scratchDisk = "/dev/vda"
-	portName    = "tidewait.agent"
+	workspace = "/workspace"
+	commands  = "/sys/fs/cgroup/command" // the cgroup commands run in
+	portName  = "tidewait.agent"
 	// agentMiB is memory that commands never get, so that what runs out is
 	// theirs and not the agent's.
 	agentMiB = 24
@@ -60,10 +59,15 @@ func machine() error {
 	if err != nil {
 		return err
 	}
+	var root string
 	return serve.Serve(port, serve.Options{
 		Workspace: workspace,
-		Init:      begin,
-		OOMKills:  oomKills,
+		Init: func(in guest.Init) (err error) {
+			root, err = begin(in)
+			return err
+		},
+		Root:     func() string { return root },
+		OOMKills: oomKills,
 		Attr: func() *syscall.SysProcAttr {
 			return &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
 		},
@@ -72,32 +76,53 @@ func machine() error {
 
 // begin makes the machine that of a run. Everything before it is the same for
 // all runs and may have happened before a snapshot was made; what tells one
-// machine from another, the clock, random numbers and the disk, comes here.
-func begin(in guest.Init) error {
+// machine from another, the clock, random numbers and the disks, comes here. It
+// returns the root directory of commands, which is empty when it is the agent's.
+func begin(in guest.Init) (root string, err error) {
 	if err := applyInit(in); err != nil {
-		return err
+		return "", err
 	}
 	if err := joinSegment(in.Network); err != nil {
-		return err
+		return "", err
 	}
-	// The driver comes after the snapshot, so that it finds the run's own disk.
+	// The driver comes after the snapshot, so that it finds the run's own disks.
 	if err := loadModules(guest.RunModulesDir); err != nil {
-		return err
+		return "", err
 	}
-	err := waitFor(scratchDisk, func() bool {
-		_, err := os.Stat(scratchDisk)
-		return err == nil
-	})
+	scratch, err := disk(guest.ScratchDisk)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := mount(scratchDisk, workspace, "ext4", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
-		return err
+	if in.Root {
+		return imageRoot, mountRoot(scratch, hosts(in.Network))
 	}
-	if err := os.Remove(filepath.Join(workspace, "lost+found")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := mount(scratch, workspace, "ext4", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+		return "", err
+	}
+	return "", withoutLostFound(workspace)
+}
+
+// withoutLostFound removes what a new file system begins with.
+func withoutLostFound(dir string) error {
+	if err := os.Remove(filepath.Join(dir, "lost+found")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
+}
+
+// disk waits for the disk of a serial number, and returns its device.
+func disk(serial string) (device string, err error) {
+	err = waitFor("the disk "+serial, func() bool {
+		names, _ := filepath.Glob("/sys/block/vd*/serial")
+		for _, n := range names {
+			b, err := os.ReadFile(n)
+			if err == nil && strings.TrimRight(string(b), "\x00\n") == serial {
+				device = "/dev/" + filepath.Base(filepath.Dir(n))
+			}
+		}
+		return device != ""
+	})
+	return device, err
 }
 
 // joinSegment gives the machine its host name and, on a segment, its network

@@ -74,7 +74,7 @@ func (g *Guest) Hear(ctx context.Context, conn net.Conn, timeout time.Duration) 
 }
 
 func (g *Guest) begin(ctx context.Context, session *guest.Session, s vm.Spec) error {
-	if err := session.Init(ctx, s.RunID, s.Network()); err != nil {
+	if err := session.Init(ctx, s); err != nil {
 		return err
 	}
 	return g.Cgroup.LimitCPU(s.CPUMilli)
@@ -95,6 +95,9 @@ func (g *Guest) meet(ctx context.Context, conn net.Conn, timeout time.Duration, 
 	}
 	if bootCtx.Err() != nil {
 		err = late
+	}
+	if vm.IsImageInvalid(err) {
+		return err
 	}
 	obituary := g.obituary()
 	if g.endedWithLease() {

@@ -26,7 +26,7 @@ import (
 )
 
 // format changes whenever the same inputs give another image.
-const format = 3
+const format = 4
 
 // Options say what to build an image from. Empty fields have defaults.
 type Options struct {
@@ -45,9 +45,14 @@ type Image struct {
 	Modules       []string `json:"modules"`    // in the order of loading
 	RunModules    []string `json:"runModules"` // those of them that are loaded when the machine becomes that of a run
 	// NetworkModules are those that are loaded then where the machine has a network.
-	NetworkModules []string  `json:"networkModules"`
-	Digest         string    `json:"digest"` // of everything the image was built from, hex
-	BuiltAt        time.Time `json:"builtAt"`
+	NetworkModules []string `json:"networkModules"`
+	// RootModules are those that are loaded then where commands have a root
+	// directory of their own.
+	RootModules []string `json:"rootModules"`
+	// NoRoot says why they cannot have one; empty: they can.
+	NoRoot  string    `json:"noRoot,omitempty"`
+	Digest  string    `json:"digest"` // of everything the image was built from, hex
+	BuiltAt time.Time `json:"builtAt"`
 }
 
 // MissingError says that a file the image is built from is not there, and which
@@ -149,7 +154,7 @@ func imageIn(dir string) Image {
 func write(dir string, in *inputs) (Image, error) {
 	img := imageIn(dir)
 	img.KernelVersion = in.version
-	img.Digest = in.digest()
+	img.Digest, img.NoRoot = in.digest(), in.noRoot
 	img.BuiltAt = time.Now().UTC().Truncate(time.Second)
 	for _, m := range in.modules {
 		img.Modules = append(img.Modules, m.name)
@@ -158,6 +163,8 @@ func write(dir string, in *inputs) (Image, error) {
 			img.RunModules = append(img.RunModules, m.name)
 		case guest.NetworkModulesDir:
 			img.NetworkModules = append(img.NetworkModules, m.name)
+		case guest.RootModulesDir:
+			img.RootModules = append(img.RootModules, m.name)
 		}
 	}
 	description, err := json.MarshalIndent(img, "", "  ")
@@ -195,7 +202,7 @@ func replaceFile(name string, data []byte) error {
 func initramfs(in *inputs) ([]byte, error) {
 	var buf bytes.Buffer
 	c := &cpioWriter{w: &buf}
-	for _, d := range []string{"bin", "dev", "etc", "modules", "network-modules", "proc", "root", "run", "run-modules", "sbin", "sys", "tmp", "usr", "usr/bin", "usr/sbin", "usr/local", "usr/local/bin", "var", "workspace"} {
+	for _, d := range []string{"bin", "dev", "etc", "modules", "network-modules", "proc", "root", "root-modules", "run", "run-modules", "sbin", "sys", "tmp", "usr", "usr/bin", "usr/sbin", "usr/local", "usr/local/bin", "var", "workspace"} {
 		c.dir(d)
 	}
 	c.char("dev/console", 0o600, 5, 1)
@@ -224,6 +231,7 @@ func initramfs(in *inputs) ([]byte, error) {
 // inputs are the contents an image is built from.
 type inputs struct {
 	version string
+	noRoot  string // why commands cannot have a root directory of their own
 	kernel  []byte
 	modules []module
 	agent   []byte

@@ -17,11 +17,12 @@ import (
 
 // tree is a directory that looks like the inputs of an image.
 type tree struct {
-	t   *testing.T
-	dir string
+	t         *testing.T
+	dir       string
+	noOverlay bool
 }
 
-func newTree(t *testing.T) tree { return tree{t, t.TempDir()} }
+func newTree(t *testing.T) tree { return tree{t: t, dir: t.TempDir()} }
 
 func (tr tree) write(name, content string) {
 	tr.t.Helper()
@@ -59,6 +60,11 @@ func (tr tree) kernel(version, ext string) {
 	add("virtio_pci", "virtio virtio_ring")
 	add("virtio", "virtio_ring")
 	add("virtio_ring", "")
+	add("erofs", "libcrc32c")
+	add("libcrc32c", "")
+	if !tr.noOverlay {
+		add("overlay", "")
+	}
 	tr.write(dir+"modules.dep", dep.String())
 	tr.write(dir+"modules.builtin", "kernel/virtio-mmio.ko\n")
 	tr.write("boot/vmlinuz-"+version, "kernel "+version)
@@ -83,9 +89,11 @@ func TestBuild(t *testing.T) {
 			img, err := Build(t.Context(), tr.options())
 			require.NoError(t, err)
 			require.Equal(t, "6.1.0-10-cloud-amd64", img.KernelVersion)
-			require.Equal(t, []string{"virtio_ring", "virtio", "virtio_pci", "virtio_console", "virtio_blk", "failover", "net_failover", "virtio_net"}, img.Modules)
+			require.Equal(t, []string{"virtio_ring", "virtio", "virtio_pci", "virtio_console", "virtio_blk", "failover", "net_failover", "virtio_net", "libcrc32c", "erofs", "overlay"}, img.Modules)
 			require.Equal(t, []string{"virtio_blk"}, img.RunModules)
 			require.Equal(t, []string{"failover", "net_failover", "virtio_net"}, img.NetworkModules)
+			require.Equal(t, []string{"libcrc32c", "erofs", "overlay"}, img.RootModules)
+			require.Empty(t, img.NoRoot)
 			kernel, err := os.ReadFile(img.Kernel)
 			require.NoError(t, err)
 			require.Equal(t, "kernel 6.1.0-10-cloud-amd64", string(kernel))
@@ -100,6 +108,9 @@ func TestBuild(t *testing.T) {
 			module, err = os.ReadFile(filepath.Join(root, "network-modules/07-virtio_net.ko"))
 			require.NoError(t, err)
 			require.Equal(t, "module virtio_net", string(module))
+			module, err = os.ReadFile(filepath.Join(root, "root-modules/09-erofs.ko"))
+			require.NoError(t, err)
+			require.Equal(t, "module erofs", string(module))
 			link, err := os.Readlink(filepath.Join(root, "bin/sh"))
 			require.NoError(t, err)
 			require.Equal(t, "/bin/busybox", link)
@@ -121,6 +132,19 @@ func unpack(t *testing.T, initrd string) string {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s (install the Debian package busybox-static)", out)
 	return cmd.Dir
+}
+
+// TestAKernelWithoutOverlay is used, and says what it cannot do, also when the
+// image is not built again.
+func TestAKernelWithoutOverlay(t *testing.T) {
+	tr := newTree(t)
+	tr.noOverlay = true
+	tr.kernel("6.1.0-9-cloud-amd64", ".ko")
+	for range 2 {
+		img, err := Build(t.Context(), tr.options())
+		require.NoError(t, err)
+		require.Equal(t, "the kernel of the guest has no module overlay", img.NoRoot)
+	}
 }
 
 func TestBuildsOnlyWhenInputsChange(t *testing.T) {

@@ -23,11 +23,14 @@ import (
 // two ways virtio devices are found and the port to the host. runWanted are the
 // drivers of what each run has its own of: the disk. They are loaded when the
 // machine becomes that of a run, which may be after it was restored from a
-// snapshot. networkWanted are loaded then where the machine has a network.
+// snapshot. networkWanted are loaded then where the machine has a network, and
+// rootWanted where commands have a root directory of their own; a kernel without
+// those is used, and has no such machines.
 var (
 	wanted        = []string{"virtio_mmio", "virtio_pci", "virtio_console"}
 	runWanted     = []string{"virtio_blk"}
 	networkWanted = []string{"virtio_net"}
+	rootWanted    = []string{"erofs", "overlay"}
 )
 
 const kernelPackage = "linux-image-cloud-amd64"
@@ -61,7 +64,7 @@ func (in *inputs) readKernel(o Options) error {
 	var failed []error
 	for _, k := range kernels {
 		version := strings.TrimPrefix(filepath.Base(k), "vmlinuz-")
-		modules, err := readModules(filepath.Join(o.ModulesDir, version))
+		modules, noRoot, err := readModules(filepath.Join(o.ModulesDir, version))
 		if err != nil {
 			failed = append(failed, fmt.Errorf("kernel %s: %w", version, err))
 			continue
@@ -69,7 +72,7 @@ func (in *inputs) readKernel(o Options) error {
 		if in.kernel, err = os.ReadFile(k); err != nil {
 			return fmt.Errorf("read the kernel: %w", err)
 		}
-		in.version, in.modules = version, modules
+		in.version, in.modules, in.noRoot = version, modules, noRoot
 		return nil
 	}
 	return &MissingError{What: fmt.Sprintf("no kernel in %s can be used: %v", o.BootDir, errors.Join(failed...)), Package: kernelPackage}
@@ -108,41 +111,44 @@ func splitNumbers(s string) []string {
 }
 
 // readModules reads the wanted modules of a kernel and what they depend on, in
-// the order of loading.
-func readModules(dir string) ([]module, error) {
+// the order of loading. noRoot says which of rootWanted the kernel does not have.
+func readModules(dir string) (modules []module, noRoot string, err error) {
 	deps, err := readDependencies(filepath.Join(dir, "modules.dep"))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	builtin, err := builtinModules(filepath.Join(dir, "modules.builtin"))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	var files []string
-	var modules []module
 	for _, set := range []struct {
 		dir   string
 		names []string
-	}{{guest.ModulesDir, wanted}, {guest.RunModulesDir, runWanted}, {guest.NetworkModulesDir, networkWanted}} {
+	}{{guest.ModulesDir, wanted}, {guest.RunModulesDir, runWanted}, {guest.NetworkModulesDir, networkWanted}, {guest.RootModulesDir, rootWanted}} {
 		for _, name := range set.names {
 			file, ok := deps.file[name]
-			if !ok {
-				if builtin[name] {
-					continue
-				}
-				return nil, fmt.Errorf("it has no module %s", name)
+			switch {
+			case ok:
+			case builtin[name]:
+				continue
+			case set.dir == guest.RootModulesDir:
+				noRoot = "the kernel of the guest has no module " + name
+				continue
+			default:
+				return nil, "", fmt.Errorf("it has no module %s", name)
 			}
 			files = appendInOrder(files, file, deps.needs)
 		}
 		for _, file := range files[len(modules):] {
 			data, err := readModule(filepath.Join(dir, file))
 			if err != nil {
-				return nil, err
+				return nil, "", err
 			}
 			modules = append(modules, module{moduleName(file), data, set.dir})
 		}
 	}
-	return modules, nil
+	return modules, noRoot, nil
 }
 
 // dependencies is the content of modules.dep.

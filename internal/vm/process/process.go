@@ -113,6 +113,9 @@ func (b *Backend) Name() string { return Name }
 
 // Create implements [vm.Backend].
 func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
+	if s.Image != "" {
+		return nil, &vm.Failure{Code: vm.ImageInvalid, Message: fmt.Sprintf("the image %s cannot be used: commands of backend process are the node's own programs", s.Image)}
+	}
 	m, err := b.runs.Create(ctx, s.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
 		m := b.newMachine(run)
 		if err := m.start(ctx, b, s); err != nil {

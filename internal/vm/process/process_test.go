@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/process"
 	"tidewait/internal/vm/vmtest"
@@ -55,4 +57,15 @@ func TestConformanceOfKept(t *testing.T) {
 
 func TestAdoption(t *testing.T) {
 	vmtest.Adoption(t, newLeased, 3*time.Second)
+}
+
+func TestImagesAreRefused(t *testing.T) {
+	b, err := newBackend(t.TempDir())
+	require.NoError(t, err)
+	_, err = b.Create(t.Context(), vm.Spec{RunID: "r1-1", CPUMilli: 100, MemoryMiB: 64, DiskMiB: 64, Image: "registry.example.com/tool:1"})
+	var f *vm.Failure
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, vm.Failure{
+		Code: vm.ImageInvalid, Message: "the image registry.example.com/tool:1 cannot be used: commands of backend process are the node's own programs",
+	}, *f)
 }

@@ -161,6 +161,9 @@ func (b *Backend) shapeOf(s vm.Spec, accel string) (shape, error) {
 	if s.NIC != nil {
 		spec.NIC = &vm.NIC{} // the run's own cable is not for others
 	}
+	if spec.Image = ""; s.Root != nil {
+		spec.Root = &vm.Root{} // nor is its image
+	}
 	return shape{key: snapshot.Key{Host: host, Machine: arguments(s, accel, machineMicroVM)}, spec: spec, accel: accel}, nil
 }
 
@@ -184,7 +187,7 @@ func (b *Backend) start(ctx context.Context, run *host.Run, s vm.Spec) (*machine
 		f.restored(sh)
 		return m, nil
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || vm.IsImageInvalid(err) {
 		return nil, err
 	}
 	why, fellBack := f.missed(sh, err)
@@ -207,7 +210,7 @@ func (b *Backend) startFast(ctx context.Context, run *host.Run, s vm.Spec, sh sh
 	}
 	defer state.Close()
 	m, err := b.restoreOnce(ctx, run, s, sh.accel, state, b.fast.patience)
-	if err != nil && ctx.Err() == nil && !b.fast.forgives(sh, err) {
+	if err != nil && ctx.Err() == nil && !vm.IsImageInvalid(err) && !b.fast.forgives(sh, err) {
 		err = errors.Join(err, b.fast.store.Drop(sh.key))
 	}
 	return m, err

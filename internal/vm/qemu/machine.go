@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/guest"
 	"tidewait/internal/vm/host"
 	"tidewait/internal/vm/keeper"
 	"tidewait/internal/vm/tail"
@@ -32,6 +33,7 @@ type machine struct {
 	run       *host.Run
 	accel     string
 	start     vm.Start
+	image     string
 	onSegment bool
 	console   tail.Tail // the guest's serial console
 	stderr    tail.Tail // QEMU's own words
@@ -50,7 +52,7 @@ func (b *Backend) boot(ctx context.Context, run *host.Run, s vm.Spec, accel stri
 		if m, err = b.bootOnce(ctx, run, s, accel, kind); err == nil {
 			return m, nil
 		}
-		if f := new(vm.Failure); ctx.Err() != nil || !errors.As(err, &f) {
+		if f := new(vm.Failure); ctx.Err() != nil || !errors.As(err, &f) || vm.IsImageInvalid(err) {
 			return nil, err
 		}
 		b.opts.Logger.Warn("a guest did not boot", "run", s.RunID, "attempt", attempt+1, "machine", kind, "error", err)
@@ -108,11 +110,19 @@ func (m *machine) launch(ctx context.Context, b *Backend, s vm.Spec, args []stri
 		return nil, err
 	}
 	var cable *os.File // none: the descriptor is closed
+	if s.Root != nil {
+		m.image = s.Root.Name
+	}
 	if m.onSegment = s.NIC != nil; m.onSegment {
 		cable = s.NIC.Cable
 	}
 	cmd := exec.Command(b.opts.QEMU, args...)
-	cmd.ExtraFiles = append([]*os.File{kernel, initrd, disk, nil, cable}, more...)
+	root, err := openRoot(s)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	cmd.ExtraFiles = append([]*os.File{kernel, initrd, disk, nil, cable, root.File}, more...)
 	cmd.Env = []string{}
 	cmd.SysProcAttr = b.user.Attr(devices(m.accel)...)
 	conn, err := m.spawn(b, cmd, s.Keep)
@@ -235,6 +245,7 @@ func (m *machine) Info() vm.Info {
 		Accel:     m.accel,
 		Kernel:    m.Session.Hello().Kernel,
 		Start:     m.start,
+		Image:     m.image,
 		Isolation: "a QEMU virtual machine with its own kernel and " + network + "; QEMU is confined by seccomp and runs as an unprivileged user",
 	}
 }
@@ -246,6 +257,7 @@ const (
 	fdDisk
 	fdAgent
 	fdCable // closed where there is no network
+	fdRoot  // closed where commands have no root directory of their own
 	fdMore  // those that only some machines have
 )
 
@@ -282,9 +294,13 @@ func arguments(s vm.Spec, accel, kind string) []string {
 		"-kernel", fdPath(fdKernel), "-initrd", fdPath(fdInitrd), "-append", kernel,
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-drive", "if=none,id=scratch,format=raw,cache=unsafe,discard=unmap,detect-zeroes=unmap,file=" + fdPath(fdDisk),
-		"-device", "virtio-blk-" + bus + ",drive=scratch",
+		"-device", "virtio-blk-" + bus + ",drive=scratch,serial=" + guest.ScratchDisk,
 		"-chardev", fmt.Sprintf("socket,id=agent,fd=%d", fdAgent),
 		"-device", "virtio-serial-" + bus, "-device", "virtserialport,chardev=agent,name=tidewait.agent",
+	}
+	if s.Root != nil {
+		args = append(args, "-drive", "if=none,id=root,format=raw,readonly=on,file="+fdPath(fdRoot),
+			"-device", "virtio-blk-"+bus+",drive=root,serial="+guest.RootDisk)
 	}
 	if s.NIC == nil {
 		return args

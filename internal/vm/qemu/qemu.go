@@ -143,6 +143,9 @@ func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 	if s.MemoryMiB < minMemory {
 		return nil, fmt.Errorf("a microVM of %d MiB cannot boot; the least is %d MiB", s.MemoryMiB, minMemory)
 	}
+	if err := b.checkRoot(s); err != nil {
+		return nil, err
+	}
 	m, err := b.runs.Create(ctx, s.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
 		return b.start(ctx, run, s)
 	})

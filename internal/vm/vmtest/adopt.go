@@ -240,11 +240,11 @@ func texts(lines []vm.Line) []string {
 	return all
 }
 
-// patient prints numbers, not too fast to be killed meanwhile.
-const patient = `i=1; while [ $i -le 60 ]; do echo out $i; echo err $i >&2; i=$((i+1)); sleep 0.02; done; echo made > made.txt; exit 7`
+// steady prints numbers, not too fast to be killed meanwhile.
+const steady = `i=1; while [ $i -le 60 ]; do echo out $i; echo err $i >&2; i=$((i+1)); sleep 0.02; done; echo made > made.txt; exit 7`
 
-// requirePatient checks that all lines of patient are there, each once.
-func requirePatient(t *testing.T, lines []vm.Line) {
+// requireSteady checks that all lines of steady are there, each once.
+func requireSteady(t *testing.T, lines []vm.Line) {
 	t.Helper()
 	next := map[string]int{"stdout": 1, "stderr": 1}
 	for _, l := range lines {
@@ -259,14 +259,14 @@ func requirePatient(t *testing.T, lines []vm.Line) {
 
 func (a *adoption) running(t *testing.T) {
 	n := a.start(t)
-	n.program(patient)
+	n.program(steady)
 	seen := []vm.Line{n.line(), n.line(), n.line()}
 	seen = append(seen, n.kill()...)
 	m := n.adopt()
 	require.NotEmpty(t, m.Info().Kernel)
-	lines, exit := follow(t, m, patient, seen[len(seen)-1].End)
+	lines, exit := follow(t, m, steady, seen[len(seen)-1].End)
 	require.Equal(t, vm.Exit{Code: 7}, exit)
-	requirePatient(t, append(seen, lines...))
+	requireSteady(t, append(seen, lines...))
 	files, _ := collect(t, m, nil)
 	require.Equal(t, map[string]string{"made.txt": "-rw-rw-rw- made\n"}, files)
 }
@@ -312,7 +312,7 @@ func (a *adoption) collecting(t *testing.T) {
 // thrice has programs that are killed go on with one another's machine.
 func (a *adoption) thrice(t *testing.T) {
 	n := a.start(t)
-	n.program(patient)
+	n.program(steady)
 	seen := append([]vm.Line{n.line()}, n.kill()...)
 	for range 3 {
 		m := n.adopt()
@@ -320,7 +320,7 @@ func (a *adoption) thrice(t *testing.T) {
 		ended := make(chan error, 1)
 		some := 0
 		go func() {
-			_, err := m.Follow(ctx, sh(patient), seen[len(seen)-1].End, func(l vm.Line) {
+			_, err := m.Follow(ctx, sh(steady), seen[len(seen)-1].End, func(l vm.Line) {
 				seen = append(seen, l)
 				if some++; some == 5 {
 					m.Leave()
@@ -331,9 +331,9 @@ func (a *adoption) thrice(t *testing.T) {
 		require.Error(t, <-ended)
 		stop()
 	}
-	lines, exit := follow(t, n.adopt(), patient, seen[len(seen)-1].End)
+	lines, exit := follow(t, n.adopt(), steady, seen[len(seen)-1].End)
 	require.Equal(t, vm.Exit{Code: 7}, exit)
-	requirePatient(t, append(seen, lines...))
+	requireSteady(t, append(seen, lines...))
 }
 
 func (a *adoption) tooMuch(t *testing.T) {

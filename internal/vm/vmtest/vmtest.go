@@ -39,8 +39,12 @@ type Backend func(runDir string) (vm.Backend, error)
 
 // BuildAgent compiles the guest agent and returns its path.
 func BuildAgent(dir string) (string, error) {
-	agent := filepath.Join(dir, "tidewait-guest")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", agent, "tidewait/internal/vm/guestagent")
+	return buildAgent(filepath.Join(dir, "tidewait-guest"))
+}
+
+func buildAgent(agent string, flags ...string) (string, error) {
+	args := append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", agent}, flags...)
+	cmd := exec.Command("go", append(args, "tidewait/internal/vm/guestagent")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the guest agent: %w\n%s", err, out)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,8 +34,9 @@ type process struct {
 }
 
 // start starts a command in the workspace, in a process group of its own, with
-// nothing on its standard input.
-func start(e guest.Exec, workspace string, attr *syscall.SysProcAttr) (*process, error) {
+// nothing on its standard input. root is its root directory, and empty the
+// agent's own.
+func start(e guest.Exec, root, workspace string, attr *syscall.SysProcAttr) (*process, error) {
 	if len(e.Argv) == 0 || e.Argv[0] == "" {
 		return nil, errors.New("the command is empty")
 	}
@@ -43,14 +45,14 @@ func start(e guest.Exec, workspace string, attr *syscall.SysProcAttr) (*process,
 	}
 	dir := filepath.Join(workspace, e.Cwd)
 	env := environment(e.Env)
-	path, err := lookPath(e.Argv[0], dir, env["PATH"])
+	path, err := lookPath(e.Argv[0], dir, env["PATH"], within(root))
 	if err != nil {
 		return nil, err
 	}
 	if attr == nil {
 		attr = &syscall.SysProcAttr{}
 	}
-	attr.Setpgid = true
+	attr.Setpgid, attr.Chroot = true, root
 	return fork(path, e.Argv, &syscall.ProcAttr{Dir: dir, Env: environ(env), Sys: attr})
 }
 
@@ -135,14 +137,48 @@ func environ(env map[string]string) []string {
 	return list
 }
 
+// stat describes a file under the name that a command has for it.
+type stat func(name string) (fs.FileMode, error)
+
+// within looks at files as a command does whose root directory is root.
+func within(root string) stat {
+	if root == "" {
+		return func(name string) (fs.FileMode, error) {
+			info, err := os.Stat(name)
+			if err != nil {
+				return 0, err
+			}
+			return info.Mode(), nil
+		}
+	}
+	return func(name string) (fs.FileMode, error) {
+		dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0, err
+		}
+		defer unix.Close(dir)
+		fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+		if err != nil {
+			return 0, err
+		}
+		file := os.NewFile(uintptr(fd), name)
+		defer file.Close()
+		info, err := file.Stat()
+		if err != nil {
+			return 0, err
+		}
+		return info.Mode(), nil
+	}
+}
+
 // lookPath finds the file of a command as a shell would.
-func lookPath(name, dir, path string) (string, error) {
+func lookPath(name, dir, path string, look stat) (string, error) {
 	if strings.Contains(name, "/") {
 		file := name
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(dir, file)
 		}
-		return file, executable(name, file)
+		return file, executable(name, file, look)
 	}
 	for d := range strings.SplitSeq(path, ":") {
 		if d == "" {
@@ -151,21 +187,21 @@ func lookPath(name, dir, path string) (string, error) {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(dir, d)
 		}
-		if file := filepath.Join(d, name); executable(name, file) == nil {
+		if file := filepath.Join(d, name); executable(name, file, look) == nil {
 			return file, nil
 		}
 	}
 	return "", fmt.Errorf("the command %q does not exist in the machine (PATH is %s)", name, path)
 }
 
-func executable(name, file string) error {
-	info, err := os.Stat(file)
+func executable(name, file string, look stat) error {
+	mode, err := look(file)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the command %q does not exist in the machine", name)
-	case info.IsDir():
+	case mode.IsDir():
 		return fmt.Errorf("the command %q is a directory", name)
-	case info.Mode()&0o111 == 0:
+	case mode&0o111 == 0:
 		return fmt.Errorf("the command %q is not executable", name)
 	}
 	return nil
@@ -260,9 +296,18 @@ func (p *process) signal(sig syscall.Signal) {
 
 func exitOf(status syscall.WaitStatus) vm.Exit {
 	if status.Signaled() {
-		return vm.Exit{Signal: unix.SignalName(status.Signal())}
+		return vm.Exit{Signal: signalName(status.Signal())}
 	}
 	return vm.Exit{Code: status.ExitStatus()}
+}
+
+// signalName is the name of a signal, or its number where it has none: an exit
+// without a signal would be a success.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("SIG%d", int(s))
 }
 
 // beat tells the host every second that the guest lives.

@@ -22,6 +22,9 @@ type Options struct {
 	Workspace string // an empty directory, at the latest after Init
 	// Init applies the host's INIT; nil ignores it.
 	Init func(guest.Init) error
+	// Root is asked after Init for the root directory of commands, in which the
+	// workspace has to be under its own name; nil, and empty, are the agent's own.
+	Root func() string
 	// OOMKills counts the processes killed so far because memory ran out; nil
 	// means that nobody counts.
 	OOMKills func() int64
@@ -99,7 +102,11 @@ func (s *server) init(payload []byte) error {
 		return err
 	}
 	if err := s.begin(in); err != nil {
-		return errors.Join(err, s.fail(vm.BootFailed, "%v", err))
+		code := vm.BootFailed
+		if vm.IsImageInvalid(err) {
+			code = vm.ImageInvalid
+		}
+		return errors.Join(err, s.fail(code, "%v", err))
 	}
 	// The kernel makes its boot id when it is first asked for, so it is not
 	// asked before it has random numbers of its own.
@@ -143,7 +150,11 @@ func (s *server) exec(payload []byte) error {
 	if s.opts.Attr != nil {
 		attr = s.opts.Attr()
 	}
-	p, err := start(e, s.opts.Workspace, attr)
+	root := ""
+	if s.opts.Root != nil {
+		root = s.opts.Root()
+	}
+	p, err := start(e, root, s.opts.Workspace, attr)
 	if err != nil {
 		return s.fail(vm.CommandNotFound, "%v", err)
 	}

@@ -27,7 +27,7 @@ import (
 func serveIn(t *testing.T, o serve.Options) *guest.Session {
 	t.Helper()
 	s := serveNew(t, o)
-	require.NoError(t, s.Init(t.Context(), "run-7", nil))
+	require.NoError(t, s.Init(t.Context(), vm.Spec{RunID: "run-7"}))
 	return s
 }
 
@@ -90,7 +90,7 @@ func TestHello(t *testing.T) {
 	kernel, err := exec.Command("uname", "-r").Output()
 	require.NoError(t, err)
 	require.Equal(t, strings.TrimSpace(string(kernel)), s.Hello().Kernel)
-	require.Equal(t, 2, s.Hello().Proto)
+	require.Equal(t, 3, s.Hello().Proto)
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	require.NoError(t, err)
 	require.Equal(t, strings.TrimSpace(string(boot)), s.BootID())
@@ -106,7 +106,7 @@ func TestInit(t *testing.T) {
 		Name: "author", MAC: "02:00:0a:54:57:01", MTU: 1500, Address: netip.MustParsePrefix("10.84.87.1/24"),
 		Hosts: []vm.HostName{{Address: netip.MustParseAddr("10.84.87.1"), Names: []string{"author"}}},
 	}
-	require.NoError(t, s.Init(t.Context(), "run-7", &network))
+	require.NoError(t, s.Init(t.Context(), vm.Spec{RunID: "run-7", NIC: &vm.NIC{Network: network}}))
 	in := <-got
 	require.Equal(t, "run-7", in.RunID)
 	require.Equal(t, &network, in.Network)
@@ -126,7 +126,7 @@ func TestWake(t *testing.T) {
 	second, err := guest.Resume(t.Context(), ours)
 	require.NoError(t, err)
 	require.Equal(t, first.Hello(), second.Hello())
-	require.NoError(t, second.Init(t.Context(), "run-7", nil))
+	require.NoError(t, second.Init(t.Context(), vm.Spec{RunID: "run-7"}))
 	_, err = second.Put(t.Context(), archive(t, nil, nil))
 	require.NoError(t, err)
 	require.NoError(t, second.Bye())
@@ -135,10 +135,10 @@ func TestWake(t *testing.T) {
 
 func TestInitFails(t *testing.T) {
 	s := serveNew(t, serve.Options{Workspace: t.TempDir(), Init: func(guest.Init) error { return errors.New("the disk is not there") }})
-	requireFailure(t, s.Init(t.Context(), "run-7", nil), vm.BootFailed, "the disk is not there")
+	requireFailure(t, s.Init(t.Context(), vm.Spec{RunID: "run-7"}), vm.BootFailed, "the disk is not there")
 
 	s = serveNew(t, serve.Options{Workspace: "/nowhere/at/all"})
-	requireFailure(t, s.Init(t.Context(), "run-7", nil), vm.BootFailed, "open the workspace")
+	requireFailure(t, s.Init(t.Context(), vm.Spec{RunID: "run-7"}), vm.BootFailed, "open the workspace")
 }
 
 // TestInitComesFirstAndOnce lets the host forget INIT, and say it twice.
@@ -148,7 +148,7 @@ func TestInitComesFirstAndOnce(t *testing.T) {
 	requireFailure(t, err, vm.MachineDied, "lost while collecting results")
 
 	s = serveIn(t, serve.Options{Workspace: t.TempDir()})
-	requireFailure(t, s.Init(t.Context(), "run-8", nil), vm.MachineDied, "lost while greeting the guest agent")
+	requireFailure(t, s.Init(t.Context(), vm.Spec{RunID: "run-8"}), vm.MachineDied, "lost while greeting the guest agent")
 }
 
 // TestHostileInput puts streams in that must not be unpacked; the conversation
@@ -320,7 +320,7 @@ func TestHostGoes(t *testing.T) {
 	go func() { served <- serve.Serve(theirs, serve.Options{Workspace: t.TempDir()}) }()
 	s, err := guest.Open(t.Context(), ours)
 	require.NoError(t, err)
-	require.NoError(t, s.Init(t.Context(), "run-7", nil))
+	require.NoError(t, s.Init(t.Context(), vm.Spec{RunID: "run-7"}))
 	_, err = s.Exec(t.Context(), guest.Exec{Argv: []string{"sh", "-c", "echo ready; sleep 3600"}}, time.Second,
 		func(string, []byte) { s.Close() })
 	requireFailure(t, err, vm.MachineDied, "lost while running the command")
@@ -353,4 +353,13 @@ func requireFailure(t *testing.T, err error, code vm.FailureCode, part string) {
 	require.ErrorAs(t, err, &f)
 	require.Equal(t, code, f.Code, f.Message)
 	require.Contains(t, f.Message, part)
+}
+
+// TestSignalWithoutName ends a command by a signal that has no name: that is no
+// success.
+func TestSignalWithoutName(t *testing.T) {
+	s := serveIn(t, serve.Options{Workspace: t.TempDir()})
+	exit, err := s.Exec(t.Context(), guest.Exec{Argv: []string{"sh", "-c", "kill -40 $$"}}, time.Second, nil)
+	require.NoError(t, err)
+	require.Equal(t, vm.Exit{Signal: "SIG40"}, exit)
 }

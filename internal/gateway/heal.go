@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"tidewait/internal/workspace"
+)
+
+// healing is what is known of the repositories since the process started.
+type healing struct {
+	mu    sync.Mutex
+	locks map[string]*sync.Mutex // by mission; held while a repository or a record is replaced
+	seen  map[string]bool        // missions and launches that were looked at
+}
+
+func (h *healing) lock(mission string) *sync.Mutex {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.locks == nil {
+		h.locks = map[string]*sync.Mutex{}
+	}
+	if h.locks[mission] == nil {
+		h.locks[mission] = &sync.Mutex{}
+	}
+	return h.locks[mission]
+}
+
+// first reports whether something is used for the first time since the process
+// started, and remembers that it was.
+func (h *healing) first(what string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.seen[what] {
+		return false
+	}
+	if h.seen == nil {
+		h.seen = map[string]bool{}
+	}
+	h.seen[what] = true
+	return true
+}
+
+// healed does work on a launch's checkout. A checkout that is not there, is
+// behind what is kept of it, or is damaged is restored from its bundles, and the
+// work is done again.
+func healed[T any](ctx context.Context, g *Gateway, mission string, launch int, work func() (T, error)) (T, error) {
+	var result T
+	if err := g.lookFirst(ctx, mission, launch); err != nil {
+		return result, err
+	}
+	result, err := work()
+	if err == nil || ctx.Err() != nil {
+		return result, err
+	}
+	better, healErr := g.heal(ctx, mission, launch, err)
+	if healErr != nil {
+		return result, healErr
+	}
+	if !better {
+		return result, err
+	}
+	return work()
+}
+
+// heal reports whether the checkout of a launch is better than it was when work
+// failed with an error.
+func (g *Gateway) heal(ctx context.Context, mission string, launch int, failure error) (bool, error) {
+	var (
+		refused    *workspace.Refused
+		superseded *workspace.Superseded
+		full       *Full
+	)
+	lock := g.healing.lock(mission)
+	lock.Lock()
+	defer lock.Unlock()
+	switch {
+	case errors.As(failure, &full):
+		return false, nil
+	case errors.As(failure, &superseded), errors.As(failure, &refused) && refused.Code == workspace.Missing:
+		return g.restore(ctx, mission, launch)
+	case refused != nil:
+		return false, nil
+	}
+	return g.replaceDamaged(ctx, mission, launch, true)
+}
+
+// replaceDamaged sets a damaged repository aside and restores a launch of it. The
+// mission's other launches are restored when they are asked for.
+func (g *Gateway) replaceDamaged(ctx context.Context, mission string, launch int, deep bool) (bool, error) {
+	damage, err := g.Checkouts.Damage(ctx, mission, deep)
+	if err != nil || damage == "" {
+		return false, err
+	}
+	if kept, err := g.replaceable(ctx, mission, launch); err != nil || !kept {
+		g.Log.Error("a checkout is damaged, and nothing is kept of the launch", "mission", mission, "launch", launch, "damage", damage)
+		return false, err
+	}
+	aside, err := g.Checkouts.SetAside(mission)
+	if err != nil {
+		return false, fmt.Errorf("set the damaged checkout of mission %s aside: %w", mission, err)
+	}
+	g.Log.Error("a checkout is damaged and was set aside", "mission", mission, "damage", damage, "dir", aside)
+	_, err = g.restore(ctx, mission, launch)
+	return true, err
+}
+
+// replaceable reports whether a damaged repository may go as far as a launch is
+// concerned: it is kept elsewhere, or was never in it.
+func (g *Gateway) replaceable(ctx context.Context, mission string, launch int) (bool, error) {
+	_, err := g.Checkouts.Chain(ctx, mission, launch)
+	var refused *workspace.Refused
+	if errors.As(err, &refused) && refused.Code == workspace.Missing {
+		return true, nil
+	}
+	return g.isKept(ctx, mission, launch)
+}
+
+// lookFirst looks at a launch that is used for the first time since the process
+// started: its repository may be damaged, since the machine may have been lost,
+// or be behind what another process with the same id has done meanwhile.
+func (g *Gateway) lookFirst(ctx context.Context, mission string, launch int) error {
+	if !g.healing.first(fmt.Sprintf("%s/%d", mission, launch)) {
+		return nil
+	}
+	lock := g.healing.lock(mission)
+	lock.Lock()
+	defer lock.Unlock()
+	if g.healing.first(mission) {
+		if _, err := g.replaceDamaged(ctx, mission, launch, false); err != nil {
+			return err
+		}
+	}
+	_, err := g.restore(ctx, mission, launch)
+	return err
+}
