@@ -42,7 +42,30 @@ func newSite(t testing.TB, fleet config.Fleet) *site {
 	fleet.ObjectTTL, fleet.LogTTL, fleet.LogBytes = time.Hour, time.Hour, 1<<20
 	require.NoError(t, provision.Streams(t.Context(), js, fleet))
 	require.NoError(t, provision.NodeBucket(t.Context(), js, "n1", fleet))
+	admitAll(t, nc)
 	return &site{nc: nc, js: js}
+}
+
+// admitAll answers for the engines, to which every run counts here.
+func admitAll(t testing.TB, nc *nats.Conn) {
+	t.Helper()
+	ready := make(chan struct{})
+	served := make(chan error, 1)
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(func() { stop(); <-served })
+	go func() {
+		served <- natsrpc.Service{
+			Name: "engines", Version: "1.0.0", Log: slog.New(slog.DiscardHandler),
+			Handlers: map[string]natsrpc.Handler{
+				api.SubjectMayCommit: natsrpc.With(func(context.Context, api.CommitRequest) (any, error) { return struct{}{}, nil }),
+			},
+		}.Serve(ctx, nc, func() { close(ready) })
+	}()
+	select {
+	case <-ready:
+	case err := <-served:
+		t.Fatalf("nobody answers whether runs may commit: %v", err)
+	}
 }
 
 // gateway is gateway gw on a disk of its own.
@@ -56,7 +79,7 @@ func (s *site) gatewayOn(t testing.TB, disk string) *Gateway {
 	t.Helper()
 	checkouts, err := workspace.New(disk, workspace.Options{})
 	require.NoError(t, err)
-	return &Gateway{ID: "gw", Checkouts: checkouts, JS: s.js, Heartbeat: time.Second, Log: slog.New(slog.DiscardHandler)}
+	return &Gateway{ID: "gw", Checkouts: checkouts, JS: s.js, NATS: s.nc, Heartbeat: time.Second, Log: slog.New(slog.DiscardHandler)}
 }
 
 func (s *site) put(t testing.TB, bucket, name string, data []byte) workflows.Object {

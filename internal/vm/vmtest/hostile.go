@@ -37,7 +37,7 @@ func BuildRogue(dir string) (string, error) {
 	for _, edit := range [][2]string{
 		{"	\"tidewait/internal/vm/guest\"\n", "	\"tidewait/internal/vm/vmtest/rogue\"\n"},
 		{"func Serve(stream io.ReadWriteCloser, o Options) error {\n", "	port = stream\n"},
-		{"		return errors.Join(err, s.fail(vm.BootFailed, \"%v\", err))\n	}\n", "	if rogue.Knows(in.RunID) {\n		return rogue.Serve(s.conn, port, in)\n	}\n"},
+		{"		return errors.Join(err, s.fail(code, \"%v\", err))\n	}\n", "	if rogue.Knows(in.RunID) {\n		return rogue.Serve(s.conn, port, in)\n	}\n"},
 	} {
 		if strings.Count(edited, edit[0]) != 1 {
 			return "", fmt.Errorf("%s does not have %q once", source, edit[0])
