@@ -155,7 +155,7 @@ func (e *Engine) RecordActs(ctx context.Context, in workflows.RecordActsInput) e
 // JudgeRun says what became of a run whose activity was lost.
 func (e *Engine) JudgeRun(ctx context.Context, in workflows.JudgeRunInput) (ledger.Verdict, error) {
 	v, err := e.Store.JudgeRun(ctx, in.RunID)
-	if err == nil && in.Retrying && !v.Gone {
+	if err == nil && in.Retrying && !v.Gone && !v.Kept {
 		return v, nodeSilent(v)
 	}
 	return v, asTemporal(err)

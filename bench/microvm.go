@@ -36,7 +36,7 @@ func microVMJobs(ctx context.Context, b *bench) ([]line, error) {
 	}
 	defer m.fast.Close()
 	var bare sample
-	booted, restored, plain := newJobs(), newJobs(), newJobs()
+	booted, restored, plain, kept := newJobs(), newJobs(), newJobs(), newJobs()
 	err = b.repeat(ctx, b.pick(10, 2), func(ctx context.Context, i int) error {
 		b.say("microvm: round %d", i+1)
 		took, err := m.bare(ctx)
@@ -52,6 +52,9 @@ func microVMJobs(ctx context.Context, b *bench) ([]line, error) {
 		}
 		for j := range 5 { // they are short
 			if err := plain.add(m.job(ctx, m.plain, fmt.Sprintf("job-%d-%d", i, j))); err != nil {
+				return err
+			}
+			if err := kept.add(m.job(ctx, keeping{m.plain}, fmt.Sprintf("kept-%d-%d", i, j))); err != nil {
 				return err
 			}
 		}
@@ -74,6 +77,10 @@ func microVMJobs(ctx context.Context, b *bench) ([]line, error) {
 	lines = append(lines, restored.parts()...)
 	lines = append(lines, line{measure: "job, process", figure: plain.of["job"], unit: " ms", aim: atMost(25)})
 	lines = append(lines, plain.parts()...)
+	const unkept = "the same job, without"
+	lines = append(lines,
+		line{measure: "job, process, with a keeper", figure: kept.of["job"], unit: " ms", reference: unkept, known: plain.of["job"], aim: atMost(25), absolute: true},
+		line{measure: "its processor time", figure: kept.cpu, unit: " ms", reference: unkept, known: plain.cpu})
 	for _, clients := range []int{1, 2, 4} {
 		rate, err := m.rate(ctx, b, clients)
 		if err != nil {
@@ -150,6 +157,15 @@ func (m *microVM) rate(ctx context.Context, b *bench, clients int) (sample, erro
 		return nil
 	}, rates.wide)
 	return rates, err
+}
+
+// keeping is a backend whose machines can outlive the program.
+type keeping struct{ vm.Backend }
+
+// Create implements [vm.Backend].
+func (k keeping) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
+	s.Keep = true
+	return k.Backend.Create(ctx, s)
 }
 
 // microVM is the state of the section.

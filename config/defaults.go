@@ -48,6 +48,7 @@ func Defaults() Settings {
 			RunUser:      "nobody",
 			ProbeTimeout: time.Minute,
 
+			KeepRuns:      true,
 			Snapshots:     4,
 			SnapshotBytes: 1 << 30,
 

@@ -55,7 +55,7 @@ func TestDefaults(t *testing.T) {
 		Node: config.Node{
 			Labels: map[string]string{}, Backends: []string{"microvm", "process"}, Slots: 16, StartLimit: 2,
 			Accel: "auto", BootTimeout: 10 * time.Second, StepTimeout: 2 * time.Minute, KillGrace: 10 * time.Second,
-			ResultFiles: 20000, ResultBytes: 1073741824, RunUser: "nobody", ProbeTimeout: time.Minute,
+			ResultFiles: 20000, ResultBytes: 1073741824, RunUser: "nobody", ProbeTimeout: time.Minute, KeepRuns: true,
 			LogBytes: 16777216, LogRate: 1048576, LogBuffer: 4194304,
 			Snapshots: 4, SnapshotBytes: 1073741824,
 			ImageRegistries: []string{}, ImageInsecure: []string{}, ImageLayouts: []string{}, ImageTimeout: 10 * time.Minute,
@@ -104,7 +104,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		"node.id", "node.labels", "node.backends", "node.cpus", "node.memory", "node.disk", "node.slots",
 		"node.start_limit", "node.kernel", "node.modules", "node.guest_image", "node.qemu", "node.accel",
 		"node.boot_timeout", "node.step_timeout", "node.kill_grace", "node.result_files", "node.result_bytes",
-		"node.log_bytes", "node.log_rate", "node.log_buffer", "node.run_user", "node.probe_timeout", "node.snapshots", "node.snapshot_bytes",
+		"node.log_bytes", "node.log_rate", "node.log_buffer", "node.run_user", "node.probe_timeout", "node.keep_runs", "node.snapshots", "node.snapshot_bytes",
 		"node.image_registries", "node.image_insecure", "node.image_auth", "node.image_layouts", "node.image_timeout",
 		"node.image_bytes", "node.image_files", "node.image_cache_bytes",
 		"wadm.api_prefix", "wadm.multitenant", "wadm.lattice", "wadm.protect_shared", "wadm.concurrency", "wadm.watch", "wadm.urls", "wadm.credentials",

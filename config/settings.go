@@ -98,6 +98,8 @@ type Node struct {
 	LogBuffer    int64             `mapstructure:"log_buffer"`    // bytes of one machine's log that wait for NATS
 	RunUser      string            `mapstructure:"run_user"`      // unprivileged user for machines when the agent is root
 	ProbeTimeout time.Duration     `mapstructure:"probe_timeout"` // of one backend's probe
+	// KeepRuns lets runs outlive the agent, so that the next one goes on with them.
+	KeepRuns bool `mapstructure:"keep_runs"`
 	// Snapshots is how many snapshots of booted microVMs are kept; 0: machines boot.
 	Snapshots     int   `mapstructure:"snapshots"`
 	SnapshotBytes int64 `mapstructure:"snapshot_bytes"` // of all snapshots together

@@ -47,6 +47,7 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	if err := provision.NodeBucket(ctx, svc.js, id, s.Fleet); err != nil {
 		return err
 	}
+	dir := nodeDir(s, id)
 	images, err := nodeImages(svc, id)
 	if err != nil {
 		return err
@@ -61,8 +62,8 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	a, err := agent.New(ctx, agent.Options{
 		Node: id, Version: version, Labels: s.Node.Labels, Total: total, StartLimit: s.Node.StartLimit,
 		Heartbeat: s.Fleet.HeartbeatInterval, Lease: s.Fleet.Lease, StepTimeout: s.Node.StepTimeout, ProbeTimeout: s.Node.ProbeTimeout,
-		KillGrace: s.Node.KillGrace,
-		Limits:    vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, Images: images, NATS: svc.nats, Logs: logs, Log: svc.log,
+		KillGrace: s.Node.KillGrace, Dir: dir, KeepRuns: s.Node.KeepRuns,
+		Limits: vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, Images: images, NATS: svc.nats, Logs: logs, Log: svc.log,
 	})
 	if err != nil {
 		return err
@@ -120,12 +121,14 @@ func runLogs(svc *services) (p *runlog.Publisher, closeConn func(), err error) {
 // more runs than slots.
 const stopsAtOnce = 4
 
+// nodeDir is the directory of a node, with one of each backend in it.
+func nodeDir(s config.Settings, id string) string { return filepath.Join(s.DataDir, "node", id) }
+
 func nodeBackends(ctx context.Context, svc *services, id string) []vm.Backend {
 	s := svc.settings
 	var backends []vm.Backend
 	for _, name := range s.Node.Backends {
-		dir := filepath.Join(s.DataDir, "node", id, name)
-		b, err := newBackend(ctx, svc, name, dir)
+		b, err := newBackend(ctx, svc, name, nodeDir(s, id))
 		if err != nil {
 			// A node whose microvm backend cannot work offers its others and
 			// says why; it never runs something else in its place.
@@ -160,12 +163,15 @@ func closeBackends(backends []vm.Backend, log *slog.Logger) {
 	}
 }
 
-func newBackend(ctx context.Context, svc *services, name, dir string) (vm.Backend, error) {
+// newBackend sets a backend up in the directory of its node.
+func newBackend(ctx context.Context, svc *services, name, node string) (vm.Backend, error) {
 	s := svc.settings
+	dir, lease := filepath.Join(node, name), agent.LeaseFile(node)
 	switch name {
 	case process.Name:
 		return process.New(process.Options{
-			RunDir: dir, StepTimeout: s.Node.StepTimeout, KillGrace: s.Node.KillGrace, RunUser: s.Node.RunUser, Logger: svc.log,
+			RunDir: dir, StepTimeout: s.Node.StepTimeout, KillGrace: s.Node.KillGrace, RunUser: s.Node.RunUser, Lease: lease,
+			Logger: svc.log,
 		})
 	case qemu.Name:
 		img, err := image.Build(ctx, imageOptions(s))
@@ -174,7 +180,7 @@ func newBackend(ctx context.Context, svc *services, name, dir string) (vm.Backen
 		}
 		return qemu.New(qemu.Options{
 			QEMU: s.Node.QEMU, Image: img, RunDir: dir, Accel: s.Node.Accel, BootTimeout: s.Node.BootTimeout,
-			StepTimeout: s.Node.StepTimeout, KillGrace: s.Node.KillGrace, RunUser: s.Node.RunUser, Logger: svc.log,
+			StepTimeout: s.Node.StepTimeout, KillGrace: s.Node.KillGrace, RunUser: s.Node.RunUser, Lease: lease, Logger: svc.log,
 			Snapshots: s.Node.Snapshots, SnapshotBytes: s.Node.SnapshotBytes,
 		})
 	}

@@ -216,6 +216,9 @@ type ExecuteRunInput struct {
 	Turn    time.Duration `json:"turn"`  // nanoseconds
 	Node    string        `json:"node"`
 	Epoch   int64         `json:"epoch,omitempty"` // of the node, as of the placement
+	// Resume says that the run was begun before, and is to be gone on with where an
+	// earlier agent of the node left it.
+	Resume bool `json:"resume,omitempty"`
 	// Agents are what the machines of a composed phase run.
 	Agents []AgentCommand `json:"agents,omitempty"`
 	// Images are the digests that names of images led to earlier in the launch.

@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -223,6 +224,63 @@ func TestARunLostWithItsNodeIsPlacedAgain(t *testing.T) {
 	require.Equal(t, workflows.JudgeRunInput{RunID: "r7-1"}, inputs[workflows.JudgeRunInput](e.fakes)[0])
 	require.Contains(t, shown, "**waiting for node** (`node_silent`), as of 2026-03-01 08:00:00Z\n\n- **why:** node node-a is silent; its agent may still have run r7-1\n"+
 		"- **since:** 2026-03-01 08:00:00Z\n- **placed again by:** 2026-03-01 08:02:00Z, after 2m0s\n")
+}
+
+// TestARunIsGoneOnWith executes a run again whose agents were started again.
+func TestARunIsGoneOnWith(t *testing.T) {
+	e := newEnv(t)
+	e.executeRun = func(_ context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		switch len(inputs[workflows.ExecuteRunInput](e.fakes)) {
+		case 1:
+			return workflows.ExecuteRunResult{}, heartbeatLost()
+		case 2:
+			return workflows.ExecuteRunResult{}, errors.New("the node's agent was stopped, and the next one goes on with the run")
+		}
+		return ran(), nil
+	}
+	e.judgeRun = func(_ context.Context, in workflows.JudgeRunInput) (ledger.Verdict, error) {
+		if len(inputs[workflows.JudgeRunInput](e.fakes)) == 2 {
+			return ledger.Verdict{Reason: "node node-a is silent", Node: "node-a", Since: since, Until: since.Add(time.Minute), Left: time.Minute}, nil
+		}
+		return ledger.Verdict{Kept: true, Reason: "the next agent of node node-a goes on with run r7-1", Node: "node-a"}, nil
+	}
+
+	res, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Equal(t, "c1", res.Checkout.Commit)
+	require.Equal(t, []string{
+		"place-phase", "execute-run", "judge-run", "execute-run", "judge-run", "note-wait", "judge-run", "clear-wait", "execute-run",
+		"commit-results", "finish-phase",
+	}, e.names())
+	runs := inputs[workflows.ExecuteRunInput](e.fakes)
+	require.False(t, runs[0].Resume)
+	runs[0].Resume = true
+	require.Equal(t, []workflows.ExecuteRunInput{runs[0], runs[0], runs[0]}, runs)
+}
+
+// TestARunThatIsGoneOnWithMayBeGoneAfterAll queues the phase again.
+func TestARunThatIsGoneOnWithMayBeGoneAfterAll(t *testing.T) {
+	e := newEnv(t)
+	e.executeRun = func(_ context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		switch {
+		case in.Machine.RunID != "r7-1":
+			return ran(), nil
+		case in.Resume:
+			return workflows.ExecuteRunResult{Lost: true, Failure: "the agent does not have the run any more"}, nil
+		}
+		return workflows.ExecuteRunResult{}, heartbeatLost()
+	}
+	e.judgeRun = func(context.Context, workflows.JudgeRunInput) (ledger.Verdict, error) {
+		return ledger.Verdict{Kept: true, Node: "node-a"}, nil
+	}
+
+	_, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Equal(t, []workflows.RetryPhaseInput{{PhaseID: 7, Attempt: 1, Run: ledger.RunEnd{
+		Status: "lost", FailureCode: "node_lost", Failure: "the agent does not have the run any more",
+	}}}, inputs[workflows.RetryPhaseInput](e.fakes))
 }
 
 func TestWaysToLoseARun(t *testing.T) {

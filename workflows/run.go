@@ -26,15 +26,20 @@ func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
 	if err := p.waits.clear(p.ctx, now, AttrNode.ValueSet(placed.NodeID)); err != nil {
 		return nil, err
 	}
-	res, evicted, err := p.run(placed)
+	res, evicted, lost, err := p.runToEnd(placed, now)
 	if p.cancel.requested() {
 		return p.stopped(placed, res), nil
 	}
-	if evicted != nil && (err != nil || res.Lost || res.FailureCode == codeCancelled) {
-		return nil, p.moveOn(placed, res, err, *evicted)
-	}
-	if err != nil || res.Lost {
-		return p.lose(placed, res, err)
+	switch {
+	case err != nil && isFinal(err):
+		sentence := rootMessage(err)
+		return failed(codeInternal, sentence, ledger.RunEnd{Status: "failed", FailureCode: codeInternal, Failure: sentence}), nil
+	case err != nil:
+		return nil, err
+	case evicted != nil && (lost != "" || res.FailureCode == codeCancelled):
+		return nil, p.moveOn(placed, res, lost == "", *evicted)
+	case lost != "":
+		return p.giveUp(placed, lost)
 	}
 	if failure := verdict(p.in.Command, res); failure != nil {
 		return p.tryAgain(placed, failure)
@@ -42,23 +47,49 @@ func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
 	return p.commit(placed, res)
 }
 
-// run executes the run. It returns why the run was ended for its node's sake, if
-// it was.
-func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, *ledger.Evict, error) {
+// runToEnd executes the run, again where the node's next agent goes on with it. It
+// returns why the run was ended for its node's sake, if it was, and why it is lost,
+// if it is: then the node surely does not have it any more. now is what the phase
+// shows of itself.
+func (p *phase) runToEnd(placed ledger.Placed, now string) (res ExecuteRunResult, evicted *ledger.Evict, lost string, err error) {
+	for resume := false; ; resume = true {
+		res, evicted, err = p.run(placed, resume, evicted)
+		if err == nil && res.Lost {
+			return res, evicted, res.Failure, nil
+		}
+		if err == nil || p.cancel.requested() || isFinal(err) && evicted == nil {
+			return res, evicted, "", err
+		}
+		v, err := p.awaitVerdict(placed)
+		if err != nil || v.Gone {
+			return res, evicted, v.Reason, err
+		}
+		if err := p.waits.clear(p.ctx, now+"; the node's agent was started again and goes on with it", AttrNode.ValueSet(placed.NodeID)); err != nil {
+			return res, evicted, "", err
+		}
+	}
+}
+
+// run executes the run, or goes on with it. It returns why the run was ended for its
+// node's sake, if it was; one that is to be already is ended at once.
+func (p *phase) run(placed ledger.Placed, resume bool, evicted *ledger.Evict) (ExecuteRunResult, *ledger.Evict, error) {
 	machine := p.in.Command.Machine
 	machine.RunID = placed.RunID
 	in := ExecuteRunInput{
 		Mission: p.in.Mission, Launch: p.in.Launch, Phase: p.in.Command.Name, Backend: p.in.Pool, Machine: machine,
 		Command: p.in.Command.Command, Secrets: p.in.Command.Secrets, Collect: p.in.Command.Collect, Input: p.in.Checkout.Input,
 		Turn: placed.Turn, Node: placed.NodeID, Epoch: placed.Epoch, Agents: p.in.Command.Agents, Images: p.images(),
+		Resume: resume,
 	}
 	summary := fmt.Sprintf("run %s on %s: create, inject, run, collect, destroy", placed.RunID, placed.NodeID)
 	apart, _ := workflow.NewDisconnectedContext(p.ctx)
 	ctx, giveUp := workflow.WithCancel(apart)
 	defer giveUp()
 	run := workflow.ExecuteActivity(withNode(ctx, placed.NodeID, summary, p.in.Fleet, placed.Turn), ActivityExecuteRun, in)
-	var evicted *ledger.Evict
 	var stop *StopRunInput
+	if evicted != nil {
+		stop = evictedBy(*evicted)
+	}
 	sel := workflow.NewSelector(ctx)
 	sel.AddFuture(run, func(workflow.Future) {})
 	sel.AddReceive(p.work.Done(), func(workflow.ReceiveChannel, bool) {
@@ -67,7 +98,7 @@ func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, *ledger.Evict, erro
 	sel.AddReceive(p.evict, func(c workflow.ReceiveChannel, _ bool) {
 		var e ledger.Evict
 		if c.Receive(ctx, &e); e.RunID == placed.RunID {
-			evicted, stop = &e, &StopRunInput{RunID: e.RunID, Reason: e.Why, Keep: true}
+			evicted, stop = &e, evictedBy(e)
 		}
 	})
 	for !run.IsReady() && stop == nil {
@@ -80,6 +111,10 @@ func (p *phase) run(placed ledger.Placed) (ExecuteRunResult, *ledger.Evict, erro
 	err := run.Get(apart, &res)
 	p.pin(res.Images)
 	return res, evicted, err
+}
+
+func evictedBy(e ledger.Evict) *StopRunInput {
+	return &StopRunInput{RunID: e.RunID, Reason: e.Why, Keep: true}
 }
 
 // stop tells the node at once that its run is to end, and whether what it has
@@ -129,15 +164,10 @@ func (p *phase) keepPartial(placed ledger.Placed, res ExecuteRunResult, why stri
 // moveOn puts a phase whose run was ended for its node's sake back into the queue,
 // with what the run had made on a branch of its own. That costs the phase neither
 // an attempt nor one of the runs it may lose.
-func (p *phase) moveOn(placed ledger.Placed, res ExecuteRunResult, cause error, evicted ledger.Evict) error {
+func (p *phase) moveOn(placed ledger.Placed, res ExecuteRunResult, whole bool, evicted ledger.Evict) error {
 	run := failedRun(res, ledger.CodeDrained, evicted.Why)
 	run.Status = "cancelled"
-	switch {
-	case cause != nil:
-		if _, err := p.awaitVerdict(placed); err != nil {
-			return err
-		}
-	case !res.Lost:
+	if whole {
 		kept, note := p.keepPartial(placed, res, evicted.Why)
 		if kept != nil {
 			run.Failure += fmt.Sprintf("; what it had made is commit %s of branch %s", kept.Commit, kept.Branch)
@@ -208,24 +238,6 @@ func exitVerdict(c vm.Command, machine vm.Spec, e vm.Exit) (code, sentence strin
 	return codeCommandFailed, fmt.Sprintf("command %q exited with code %d", command, e.Code)
 }
 
-// lose handles a run that was lost with its node: it waits until the node
-// surely does not have it any more, and puts the phase back into the queue.
-func (p *phase) lose(placed ledger.Placed, res ExecuteRunResult, cause error) (*phaseEnd, error) {
-	reason := res.Failure
-	if cause != nil {
-		if isFinal(cause) {
-			sentence := rootMessage(cause)
-			return failed(codeInternal, sentence, ledger.RunEnd{Status: "failed", FailureCode: codeInternal, Failure: sentence}), nil
-		}
-		v, err := p.awaitVerdict(placed)
-		if err != nil {
-			return nil, err
-		}
-		reason = v.Reason
-	}
-	return p.giveUp(placed, reason)
-}
-
 // giveUp puts a phase whose run was lost back into the queue, unless it has lost
 // too many.
 func (p *phase) giveUp(placed ledger.Placed, reason string) (*phaseEnd, error) {
@@ -250,12 +262,13 @@ func isStale(err error) bool {
 	return errors.As(err, &app) && app.Type() == ErrTypeRunStale
 }
 
-// awaitVerdict waits until it is known that the node no longer has the run.
+// awaitVerdict waits until it is known that the node no longer has the run, or that
+// its next agent goes on with it.
 func (p *phase) awaitVerdict(placed ledger.Placed) (ledger.Verdict, error) {
 	var v ledger.Verdict
 	in := JudgeRunInput{RunID: placed.RunID}
 	err := callEngine(p.work, "what became of run "+placed.RunID, ActivityJudgeRun, in, &v)
-	for err == nil && !v.Gone {
+	for err == nil && !v.Gone && !v.Kept {
 		if err := p.declareNode(v); err != nil {
 			return v, err
 		}

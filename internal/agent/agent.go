@@ -2,9 +2,9 @@
 // from the node's task queue and carries each one through create, inject, run,
 // collect and destroy.
 //
-// Concurrency: Agent.mu guards runs, ended and what heartbeats say of a run: its
-// report, those of its machines, and whose command has ended by itself. No call
-// to NATS or to a backend is made while it is held.
+// Concurrency: Agent.mu guards runs, ended, what the probes have found, and what
+// heartbeats say of a run: its report, those of its machines, and whose command has
+// ended by itself. No call to NATS or to a backend is made while it is held.
 package agent
 
 import (
@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -22,11 +24,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tidewait/internal/agent/journal"
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/runlog"
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/keeper"
 	"tidewait/internal/vm/rootfs"
 )
 
@@ -43,11 +47,17 @@ type Options struct {
 	KillGrace    time.Duration // of the backends, between TERM and the end of a machine
 	ProbeTimeout time.Duration
 	Limits       vm.Limits
-	Backends     []vm.Backend
-	Images       *rootfs.Store // nil: no backend has a use for them
-	NATS         *nats.Conn
-	Logs         *runlog.Publisher // nil: over NATS, within the default limits
-	Log          *slog.Logger
+	// Dir is the node's own directory, for what the next agent has to know: the
+	// journal of runs, and the lease, in [LeaseFile]. Empty: nothing is kept.
+	Dir string
+	// KeepRuns lets runs outlive the agent, where that is possible, so that the
+	// next one goes on with them.
+	KeepRuns bool
+	Backends []vm.Backend
+	Images   *rootfs.Store // nil: no backend has a use for them
+	NATS     *nats.Conn
+	Logs     *runlog.Publisher // nil: over NATS, within the default limits
+	Log      *slog.Logger
 }
 
 // Agent is the agent of one node.
@@ -58,33 +68,60 @@ type Agent struct {
 	results jetstream.ObjectStore
 	inputs  jetstream.ObjectStore
 	byName  map[string]vm.Backend
-	reports map[string]api.Backend
+	probed  chan struct{} // closed when every backend was probed
 	kick    chan struct{}
 	lease   *lease
-	life    context.Context // ends when the agent is stopped
+	journal *journal.Journal  // nil: runs do not outlive the agent
+	locked  *os.File          // nil: nothing is
+	leaks   api.Leaks         // found when the agent started, but for Machines
+	givenUp map[string]string // runs of an earlier agent that could not be gone on with, and why
+	life    context.Context   // ends when the agent is stopped
 	end     context.CancelFunc
 	beats   int64 // sent; of Run alone
 
-	mu    sync.Mutex
-	runs  map[string]*run
-	ended map[string]bool // destroyed, and not yet acknowledged by the engine
-	epoch int64           // of the node, as of the latest acknowledged heartbeat; 0: none
+	mu      sync.Mutex
+	reports map[string]api.Backend // of the probes so far
+	runs    map[string]*run
+	ended   map[string]bool // destroyed, and not yet acknowledged by the engine
+	epoch   int64           // of the node, as of the latest acknowledged heartbeat; 0: none
+	state   string          // of the node, as of that
+	over    bool            // the engine wants no more of the agent
 }
 
-// New destroys what an earlier agent left, probes the backends and returns an
-// agent that is ready to work. It returns an error only when the node could not
+// New goes on with the runs of an earlier agent or destroys what it left, probes
+// the backends and returns an agent that is ready to work. With runs to go on with
+// it does not wait for the probes, which end with ctx, and offers a backend once it
+// was probed. It returns an error only when the node could not
 // work at all; a backend that fails its probe is reported, not fatal.
-func New(ctx context.Context, o Options) (*Agent, error) {
+func New(ctx context.Context, o Options) (_ *Agent, err error) {
 	js, err := jetstream.New(o.NATS)
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
 	a := &Agent{
-		Options: o, boot: uuid.NewString(), js: js, byName: map[string]vm.Backend{}, reports: map[string]api.Backend{},
-		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{},
+		Options: o, boot: uuid.NewString(), js: js, byName: map[string]vm.Backend{}, reports: map[string]api.Backend{}, probed: make(chan struct{}),
+		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{}, givenUp: map[string]string{},
 	}
 	a.life, a.end = context.WithCancel(context.Background())
-	if a.lease, err = newLease(o.Lease, a.fence); err != nil {
+	var renewed []func(bootTime)
+	if o.Dir != "" {
+		if err := os.MkdirAll(o.Dir, 0o711); err != nil {
+			return nil, fmt.Errorf("make the directory of the node: %w", err)
+		}
+		if a.locked, err = lock(ctx, o.Dir); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				a.locked.Close()
+			}
+		}()
+		if a.journal, err = journal.Open(filepath.Join(o.Dir, "runs")); err != nil {
+			return nil, err
+		}
+		renewed = append(renewed, a.writeLease)
+	}
+	if a.lease, err = newLease(o.Lease, a.fence, renewed...); err != nil {
 		return nil, err
 	}
 	if a.results, err = js.ObjectStore(ctx, api.BucketResults(o.Node)); err != nil {
@@ -100,29 +137,37 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 	}
 	for _, b := range o.Backends {
 		a.byName[b.Name()] = b
-		if err := a.reap(ctx, b); err != nil {
-			return nil, err
-		}
-		a.reports[b.Name()] = a.probe(ctx, b)
+	}
+	if err := a.recover(ctx); err != nil {
+		return nil, err
+	}
+	if len(a.runs) > 0 {
+		// They have little time until their lease ends, and a probe boots a machine.
+		go a.probeAll(ctx)
+	} else {
+		a.probeAll(ctx)
 	}
 	return a, nil
 }
 
-// reap destroys the machines of an agent that died. Their runs are lost. They
-// are not reported as ended, so that their phases, which the engine places
-// again, keep the room that nobody else may have before them.
-func (a *Agent) reap(ctx context.Context, b vm.Backend) error {
-	left, err := b.List(ctx)
-	if err != nil {
-		return fmt.Errorf("list machines of backend %s: %w", b.Name(), err)
+// probeAll probes the backends one after another. Until all have been probed no new
+// run is begun.
+func (a *Agent) probeAll(ctx context.Context) {
+	defer close(a.probed)
+	for _, b := range a.Backends {
+		report := a.probe(ctx, b)
+		a.mu.Lock()
+		a.reports[b.Name()] = report
+		a.mu.Unlock()
 	}
-	for _, id := range left {
-		a.Log.Info("destroying a machine that an earlier agent left", "backend", b.Name(), "run", id)
-		if err := b.Destroy(ctx, id); err != nil {
-			return fmt.Errorf("destroy what an earlier agent left: %w", err)
-		}
+	a.hurry()
+}
+
+// writeLease tells the keepers of the node's machines how long those may live.
+func (a *Agent) writeLease(until bootTime) {
+	if err := keeper.WriteLease(LeaseFile(a.Dir), time.Duration(until)); err != nil {
+		a.Log.Error("machines will end with a lease that was extended", "error", err)
 	}
-	return nil
 }
 
 func (a *Agent) probe(ctx context.Context, b vm.Backend) api.Backend {
@@ -237,12 +282,15 @@ func (a *Agent) beat(ctx context.Context) error {
 		return err
 	}
 	if reply.End != "" {
+		a.mu.Lock()
+		a.over = true
+		a.mu.Unlock()
 		return &Ended{reply.End}
 	}
-	a.acknowledge(h.Ended, reply.Epoch)
+	a.acknowledge(h.Ended, reply)
 	a.lease.renew(sent)
 	for _, id := range reply.Destroy {
-		a.stop(id, errUnwanted)
+		a.stopUnwanted(id)
 	}
 	return nil
 }
@@ -254,6 +302,7 @@ func (a *Agent) heartbeat() api.Heartbeat {
 	h := api.Heartbeat{
 		Node: a.Node, BootID: a.boot, Number: a.beats, Version: a.Version, Arch: runtime.GOARCH, Labels: a.Labels, Total: a.Total,
 		StartLimit: a.StartLimit, Backends: backends, Runs: []api.RunReport{}, Ended: slices.Sorted(maps.Keys(a.ended)),
+		GivenUp: a.givenUp, Leaks: a.leaks,
 	}
 	if a.Images != nil {
 		h.Images = a.Images.Keys()
@@ -264,10 +313,12 @@ func (a *Agent) heartbeat() api.Heartbeat {
 	return h
 }
 
-// offers is what the probes found, with the starts counted since.
+// offers is what the probes have found, with the starts counted since.
 func (a *Agent) offers() map[string]api.Backend {
-	offers := make(map[string]api.Backend, len(a.reports))
-	for name, offer := range a.reports {
+	a.mu.Lock()
+	offers := maps.Clone(a.reports)
+	a.mu.Unlock()
+	for name, offer := range offers {
 		offer.Starts = a.byName[name].Starts()
 		offers[name] = offer
 	}
@@ -276,13 +327,14 @@ func (a *Agent) offers() map[string]api.Backend {
 
 // acknowledge takes what the engine knows by now, and the node's epoch. Runs of an
 // older one were given up while the node was silent.
-func (a *Agent) acknowledge(ended []string, epoch int64) {
+func (a *Agent) acknowledge(ended []string, reply api.HeartbeatReply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range ended {
 		delete(a.ended, id)
+		a.forgetEntry(id)
 	}
-	a.epoch = epoch
+	a.epoch, a.state = reply.Epoch, reply.State
 	for _, r := range a.runs {
 		if a.isOver(r.epoch) {
 			r.stop(errEpochOver)
@@ -306,10 +358,24 @@ var (
 )
 
 // Stop ends every run, because the agent stops, and waits until their machines
-// are gone or ctx ends.
+// are gone or ctx ends. Runs that the next agent can go on with are left to it,
+// unless their node is to be emptied, or there is another agent already.
 func (a *Agent) Stop(ctx context.Context) {
+	defer a.locked.Close() // of no file it does nothing
 	a.end()
-	a.stopAll(errStopping)
+	a.mu.Lock()
+	runs := slices.Collect(maps.Values(a.runs))
+	leaving := !a.over && a.state != string(capacity.Draining) && a.state != string(capacity.Retired)
+	a.mu.Unlock()
+	for _, r := range runs {
+		if !leaving || !a.leave(r) {
+			r.stop(errStopping)
+		}
+	}
+	select {
+	case <-a.probed:
+	case <-ctx.Done():
+	}
 	for {
 		a.mu.Lock()
 		var next *run
@@ -328,19 +394,29 @@ func (a *Agent) Stop(ctx context.Context) {
 	}
 }
 
-func (a *Agent) stopAll(why error) {
+// stopUnwanted ends a run that the engine does not want. One that is being ended
+// already is not counted.
+func (a *Agent) stopUnwanted(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, r := range a.runs {
-		r.stop(why)
+	r, ok := a.runs[id]
+	if !ok {
+		return
 	}
+	if r.report.Step != "destroy" {
+		a.leaks.Machines++
+	}
+	r.stop(errUnwanted)
 }
 
-func (a *Agent) stop(id string, why error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r, ok := a.runs[id]; ok {
-		r.stop(why)
+// forgetEntry removes a run that nobody will ask for from the journal. Agent.mu
+// may be held.
+func (a *Agent) forgetEntry(id string) {
+	if a.journal == nil {
+		return
+	}
+	if err := a.journal.Remove(id); err != nil {
+		a.Log.Warn("a run stays in the journal", "run", id, "error", err)
 	}
 }
 

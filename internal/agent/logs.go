@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"tidewait/internal/api"
@@ -18,6 +20,9 @@ const maxLogLine = 16 << 10
 type logWriter struct {
 	log   *runlog.Log
 	clean map[string]*redact.Stream // by stream; takes secrets out
+	// position is where the line ends in the command's output, of a run that
+	// another agent may go on with.
+	position string
 }
 
 // newLogWriter returns the log of a run, or of one agent of it.
@@ -30,6 +35,36 @@ func (w *logWriter) hide(r *redact.Redactor) {
 	w.clean = map[string]*redact.Stream{"stdout": r.Stream(), "stderr": r.Stream()}
 }
 
+// resumeTime is how long NATS may take to say how far a log got.
+const resumeTime = 10 * time.Second
+
+// resume returns how far an earlier agent got with the log, so that each line is
+// kept once. It does not end with ctx: whoever stops a run wants its last lines.
+func (w *logWriter) resume(ctx context.Context, log *slog.Logger) (from vm.Position) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTime)
+	defer cancel()
+	at, err := w.log.Position(ctx)
+	if err == nil && at != "" {
+		_, err = fmt.Sscanf(at, "%d %d %d", &from.Stdout, &from.Stderr, &from.Lines)
+	}
+	if err != nil {
+		log.Warn("nobody can say how far the log got: lines may be in it twice", "error", err)
+		return vm.Position{}
+	}
+	w.log.Spend(from.Lines, from.Stdout+from.Stderr)
+	return from
+}
+
+// lineAt publishes one line of a run that another agent may go on with, or that
+// there are lines which nobody has kept.
+func (w *logWriter) lineAt(l vm.Line) {
+	w.position = fmt.Sprintf("%d %d %d", l.End.Stdout, l.End.Stderr, l.End.Lines)
+	if l.Lost > 0 {
+		l.Stream, l.Text = "system", fmt.Appendf(nil, "%d lines were lost while the node's agent was away", l.Lost)
+	}
+	w.line(l.Stream, l.Text)
+}
+
 // line publishes one line. A log that cannot be kept never fails its run.
 func (w *logWriter) line(stream string, line []byte) {
 	if clean := w.clean[stream]; clean != nil {
@@ -38,7 +73,7 @@ func (w *logWriter) line(stream string, line []byte) {
 	if len(line) > maxLogLine {
 		line = append(line[:maxLogLine:maxLogLine], "… (line cut)"...)
 	}
-	w.log.Line(stream, line)
+	w.log.LineAt(stream, line, w.position)
 }
 
 // flushTime is how long the end of a run waits for its last lines to be stored.

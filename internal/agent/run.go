@@ -7,11 +7,13 @@ import (
 	"os"
 	"time"
 
+	"tidewait/internal/agent/journal"
 	"tidewait/internal/api"
 	"tidewait/internal/objects"
 	"tidewait/internal/secret/redact"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/group"
+	"tidewait/internal/vm/keeper"
 	"tidewait/workflows"
 )
 
@@ -27,9 +29,15 @@ type run struct {
 	report api.RunReport
 	agents []api.AgentReport // of a composed phase
 	stop   context.CancelCauseFunc
-	kill   func()        // destroys its machines at once; safe at any time
-	epoch  int64         // of the node, as of its placement; 0: not known
-	gone   chan struct{} // closed when nothing of it is there any more
+	kill   func() // destroys its machines at once; safe at any time
+	epoch  int64  // of the node, as of its placement; 0: not known
+	// Guarded by Agent.mu: of a run that an earlier agent left and nobody has asked
+	// for, what it left; the machine, once it may outlive the agent; whether the
+	// agent has let go of it.
+	adopted *adopted
+	kept    vm.Kept
+	left    bool
+	gone    chan struct{} // closed when nothing of it is there any more
 	// redactor knows the secrets of the run; nil: there are none. It is the
 	// execution's alone.
 	redactor *redact.Redactor
@@ -40,26 +48,45 @@ type run struct {
 // machine is gone then. step, when not nil, is told each step.
 //
 // It is idempotent by run id: when the same run is executed again while its
-// machine exists, the older execution is ended first.
+// machine exists, the older execution is ended first. A run that an earlier agent
+// left is gone on with.
 //
-// An error is returned only when ctx ended from outside; everything that goes
-// wrong with the run itself is in the result.
+// An error is returned only when ctx ended from outside, or the agent was stopped
+// and left the run to the next one; everything that goes wrong with the run itself
+// is in the result.
 func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step func(string)) (workflows.ExecuteRunResult, error) {
-	r, ctx, err := a.begin(ctx, in)
-	if errors.Is(err, errLeaseEnded) || errors.Is(err, errEpochOver) {
+	if !in.Resume {
+		select {
+		case <-a.probed:
+		case <-ctx.Done():
+			return workflows.ExecuteRunResult{}, context.Cause(ctx)
+		}
+	}
+	r, was, ctx, err := a.begin(ctx, in)
+	if errors.Is(err, errLeaseEnded) || errors.Is(err, errEpochOver) || errors.Is(err, errNotHere) {
 		return workflows.ExecuteRunResult{Lost: true, Failure: err.Error()}, nil
 	}
 	if err != nil {
 		return workflows.ExecuteRunResult{}, err
 	}
-	work := a.work(in, r, step)
+	work := a.work(in, r, was, step)
 	res := work.steps(ctx)
-	res.Images = r.roots.digests()
+	left := a.hasLeft(r)
 	cause := context.Cause(ctx)
-	work.destroy()
-	r.roots.close()
+	if was != nil {
+		res.Images = was.entry.Images
+	} else {
+		res.Images = r.roots.digests()
+	}
+	defer r.roots.close()
+	if left {
+		a.flushLogs(in.Machine.RunID)
+		a.forget(r)
+		return workflows.ExecuteRunResult{}, errLeft
+	}
 	res, err = explain(res, cause)
 	clean(r.redactor, &res)
+	work.destroy(res, err)
 	a.finish(r, !res.Lost)
 	return res, err
 }
@@ -68,15 +95,23 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 type work interface {
 	// steps takes the run from create to collect.
 	steps(ctx context.Context) workflows.ExecuteRunResult
-	// destroy ends all of its machines, whatever happened, and then its logs.
-	destroy()
+	// destroy ends all of its machines, whatever happened, and then its logs. It is
+	// told how the run ended.
+	destroy(res workflows.ExecuteRunResult, err error)
 }
 
-func (a *Agent) work(in workflows.ExecuteRunInput, r *run, step func(string)) work {
+func (a *Agent) work(in workflows.ExecuteRunInput, r *run, was *adopted, step func(string)) work {
 	if len(in.Agents) > 0 {
 		return a.newTeam(in, r, step)
 	}
-	return &execution{agent: a, in: in, run: r, tell: step}
+	e := &execution{agent: a, in: in, run: r, tell: step, adopted: was}
+	switch {
+	case was != nil:
+		e.entry = &was.entry
+	case a.canKeep(in):
+		e.entry = &journal.Entry{Input: in, BootID: keeper.BootID(), EndsAt: keeper.Boot() + in.Turn}
+	}
+	return e
 }
 
 // clean takes secrets out of what a result says.
@@ -87,16 +122,23 @@ func clean(r *redact.Redactor, res *workflows.ExecuteRunResult) {
 	}
 }
 
-// begin registers a run, after ending an older execution of it. A run that must
-// not be begun any more is refused with errLeaseEnded or errEpochOver.
-func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, context.Context, error) {
+// begin registers a run, after ending an older execution of it, and returns what an
+// earlier agent left of it. A run that must not be begun any more is refused with
+// errLeaseEnded or errEpochOver, and one that is to be gone on with and is not
+// there with errNotHere.
+func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, *adopted, context.Context, error) {
 	id := in.Machine.RunID
 	for {
 		a.mu.Lock()
 		old, exists := a.runs[id]
-		if err := a.refuses(in); err != nil && !exists {
+		var was *adopted
+		if exists {
+			was = a.claim(old)
+			exists = was == nil
+		}
+		if err := a.refuses(in, was); err != nil && !exists {
 			a.mu.Unlock()
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		if !exists {
 			runCtx, stop := context.WithCancelCause(ctx)
@@ -107,21 +149,26 @@ func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, 
 			a.runs[id] = r
 			delete(a.ended, id)
 			a.mu.Unlock()
-			return r, runCtx, nil
+			return r, was, runCtx, nil
 		}
 		a.mu.Unlock()
 		old.stop(errSuperseded)
 		select {
 		case <-old.gone:
 		case <-ctx.Done():
-			return nil, nil, context.Cause(ctx)
+			return nil, nil, nil, context.Cause(ctx)
 		}
 	}
 }
 
-// refuses says why a run must not be begun; nil: it may. Agent.mu must be held.
-func (a *Agent) refuses(in workflows.ExecuteRunInput) error {
+// refuses says why a run must not be begun, or gone on with; nil: it may. Agent.mu
+// must be held.
+func (a *Agent) refuses(in workflows.ExecuteRunInput, was *adopted) error {
 	switch {
+	case in.Resume && was == nil:
+		return errNotHere
+	case was != nil:
+		return nil // what ends it ends its execution
 	case a.lease.ended():
 		return errLeaseEnded
 	case a.isOver(in.Epoch):
@@ -166,7 +213,9 @@ func (a *Agent) finish(r *run, free bool) {
 	defer a.mu.Unlock()
 	delete(a.runs, r.report.ID)
 	if free {
-		a.ended[r.report.ID] = true
+		a.ended[r.report.ID] = true // its journal goes when the engine has heard that
+	} else {
+		a.forgetEntry(r.report.ID)
 	}
 	r.stop(nil)
 	close(r.gone)
@@ -182,23 +231,37 @@ type execution struct {
 	tell    func(string)
 	backend vm.Backend
 	logs    *logWriter
+	entry   *journal.Entry // what the next agent has to know; nil: it cannot go on with the run
+	adopted *adopted       // what an earlier agent left; nil: nothing
 }
 
 // steps runs create, inject, run and collect.
 func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	var res workflows.ExecuteRunResult
-	turn, cancel := context.WithTimeoutCause(ctx, e.in.Turn, errTurnIsOver)
+	left := e.in.Turn
+	if e.adopted != nil {
+		left = e.entry.Left()
+	}
+	turn, cancel := context.WithTimeoutCause(ctx, left, errTurnIsOver)
 	defer cancel()
 	var ok bool
 	if e.backend, ok = e.agent.byName[e.in.Backend]; !ok {
 		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
 	}
 	e.logs = newLogWriter(e.agent.Logs, e.in, "")
+	if e.adopted != nil {
+		return e.resume(ctx, turn)
+	}
+	if err := e.note("create", nil, nil); err != nil {
+		return failed(res, vm.BootFailed, err)
+	}
 	if err := e.agent.pull(turn, e.run, &e.in, func(step string) { e.step(step, nil) }); err != nil {
 		return e.agent.withoutImages(turn, e.in, e.run, err)
 	}
 	e.step("create", nil)
-	machine, err := e.backend.Create(turn, e.in.Machine)
+	spec := e.in.Machine
+	spec.Keep = e.entry != nil
+	machine, err := e.backend.Create(turn, spec)
 	if err != nil {
 		return failed(res, vm.BootFailed, e.orTurn(turn, err))
 	}
@@ -217,8 +280,16 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 		e.logs.hide(e.run.redactor)
 		command = with(command, values)
 	}
+	if err := e.keepMachine(machine, &res.Info); err != nil {
+		return failed(res, vm.MachineDied, e.orTurn(turn, err))
+	}
 	e.step("run", &res.Info)
-	exit, err := machine.Run(turn, command, e.logs.line)
+	return e.fromCommand(ctx, turn, machine, command, res)
+}
+
+// fromCommand runs the command and collects.
+func (e *execution) fromCommand(ctx, turn context.Context, machine vm.VM, command vm.Command, res workflows.ExecuteRunResult) workflows.ExecuteRunResult {
+	exit, err := e.command(turn, machine, command)
 	if err != nil {
 		return e.interrupted(ctx, turn, machine, res, exit, err)
 	}
@@ -270,6 +341,10 @@ func (e *execution) orTurn(ctx context.Context, err error) error {
 }
 
 func failed(res workflows.ExecuteRunResult, code vm.FailureCode, err error) workflows.ExecuteRunResult {
+	if errors.Is(err, vm.ErrLease) {
+		res.Lost, res.Failure = true, errLeaseEnded.Error()
+		return res
+	}
 	res.FailureCode, res.Failure = failureOf(code, err)
 	return res
 }
@@ -349,8 +424,14 @@ func spoolFile() (*os.File, error) {
 }
 
 // destroy ends the machine whatever happened, on a context that no
-// cancellation ends.
-func (e *execution) destroy() {
+// cancellation ends. How the run ended is noted before: when the agent dies
+// meanwhile, the next one says it.
+func (e *execution) destroy(res workflows.ExecuteRunResult, err error) {
+	if err == nil && !res.Lost {
+		if err := e.note("destroy", nil, &res); err != nil {
+			e.agent.Log.Warn("how a run ended is lost if its agent dies now", "run", e.in.Machine.RunID, "error", err)
+		}
+	}
 	e.step("destroy", nil)
 	if e.backend == nil {
 		return

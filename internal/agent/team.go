@@ -344,7 +344,7 @@ func (t *team) failed(turn context.Context, code vm.FailureCode, err error) work
 }
 
 // destroy ends all machines at once.
-func (t *team) destroy() {
+func (t *team) destroy(workflows.ExecuteRunResult, error) {
 	t.step("destroy")
 	if t.backend == nil {
 		return

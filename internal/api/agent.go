@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strings"
 	"time"
 
 	"tidewait/internal/capacity"
@@ -31,13 +32,35 @@ type Heartbeat struct {
 	Images     []string           `json:"images,omitempty"` // by what those that it keeps are known; see mission.ImageKey
 	Runs       []RunReport        `json:"runs"`             // every machine the agent has
 	Ended      []string           `json:"ended,omitempty"`  // runs whose machine was destroyed since the last acknowledged heartbeat
+	// GivenUp are the runs of an earlier agent process that this one could not go
+	// on with, and why.
+	GivenUp map[string]string `json:"givenUp,omitempty"`
+	Leaks   Leaks             `json:"leaks,omitzero"`
+}
+
+// Leaks counts what an agent process found on its node, and ended, that nothing
+// should have left behind.
+type Leaks struct {
+	vm.Leaks
+	Journals int64 `json:"journals,omitempty"` // of runs, that nobody can read
+	Machines int64 `json:"machines,omitempty"` // of runs that the engine did not want
+}
+
+// RunOfMachine is the run that a machine belongs to: one of several machines has
+// its own id below it.
+func RunOfMachine(id string) string {
+	run, _, _ := strings.Cut(id, "/")
+	return run
 }
 
 // RunReport is the state of one run.
 type RunReport struct {
-	ID        string        `json:"id"`
-	Step      string        `json:"step"`    // pull, create, inject, secrets, run, collect, destroy
-	Started   bool          `json:"started"` // every machine answers, so that none counts as starting
+	ID      string `json:"id"`
+	Step    string `json:"step"`    // pull, create, inject, secrets, run, collect, destroy
+	Started bool   `json:"started"` // every machine answers, so that none counts as starting
+	// Adopted says that an earlier agent process left the run, and this one waits
+	// to be asked to go on with it.
+	Adopted   bool          `json:"adopted,omitempty"`
 	Accel     string        `json:"accel,omitempty"`
 	Kernel    string        `json:"kernel,omitempty"`
 	Isolation string        `json:"isolation,omitempty"`

@@ -286,9 +286,11 @@ type Node struct {
 	Version     string             `json:"version,omitempty"`
 	Heartbeat   time.Time          `json:"heartbeatAt"`
 	Registered  time.Time          `json:"registeredAt"`
-	Uploads     int64              `json:"uploads,omitempty"` // runs whose machine is gone and whose results are not committed yet
-	Epoch       int64              `json:"epoch"`             // how often it was given up, from 1
-	Decided     string             `json:"decided,omitempty"` // by a person, when State is suspect or down and it is not ready
+	Uploads     int64              `json:"uploads,omitempty"`  // runs whose machine is gone and whose results are not committed yet
+	Epoch       int64              `json:"epoch"`              // how often it was given up, from 1
+	Leaks       Leaks              `json:"leaks,omitzero"`     // found since its agent was started
+	Orphaned    int64              `json:"orphaned,omitempty"` // reservations that were released because no machine was there
+	Decided     string             `json:"decided,omitempty"`  // by a person, when State is suspect or down and it is not ready
 }
 
 // Backend is what a node's last probe of a backend found.
@@ -472,5 +474,9 @@ func SubjectLog(mission string, launch int, phase, run, agent string) string {
 const (
 	LogHeaderStream = "Stream"
 	LogHeaderTime   = "Time" // RFC 3339 with nanoseconds
-	LogHeaderLine   = "Line" // whoever wrote it, a dash, and the line's number from 0
+	// LogHeaderPosition is where a line ends in the output of its command, of which
+	// another agent may have to go on: bytes of standard output, bytes of standard
+	// error, and lines of both.
+	LogHeaderPosition = "Position"
+	LogHeaderLine     = "Line" // whoever wrote it, a dash, and the line's number from 0
 )

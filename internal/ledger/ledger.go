@@ -158,8 +158,9 @@ type RunEnd struct {
 
 // Verdict is what became of a run whose activity was lost.
 type Verdict struct {
-	Gone   bool          `json:"gone"`   // the machine is gone, or the node's time is over
-	Reason string        `json:"reason"` // one sentence
+	Gone   bool          `json:"gone"`           // the machine is gone, or the node's time is over
+	Kept   bool          `json:"kept,omitempty"` // the next agent of the node goes on with the run
+	Reason string        `json:"reason"`         // one sentence
 	Node   string        `json:"node"`
 	Since  time.Time     `json:"since"` // when the loss was noticed
 	Until  time.Time     `json:"until"` // when the node's time is over

@@ -119,9 +119,11 @@ func (p *Product) Settings() (config.Settings, error) {
 }
 
 // Env returns the TIDEWAIT_* variables with which commands use this product:
-// those of the options, and the stack's addresses over them.
+// those of the options, and the stack's addresses over them. Unless the options say
+// otherwise no run outlives its agent, so that nothing is left of a product that
+// ended in whatever way.
 func (p *Product) Env() []string {
-	values := map[string]string{}
+	values := map[string]string{"TIDEWAIT_NODE_KEEP_RUNS": "false"}
 	for _, v := range append(slices.Clone(p.opts.Env), p.Stack.Env()...) {
 		name, value, _ := strings.Cut(v, "=")
 		values[name] = value

@@ -108,10 +108,34 @@ func (o Options) nodeFields(n api.Node) string {
 	if n.Epoch > 1 {
 		add("lost", fmt.Sprintf("given up %s so far", count(n.Epoch-1, "time")))
 	}
+	if leaks := leaks(n); leaks != "" {
+		add("leaks", leaks)
+	}
 	if n.Version != "" {
 		add("version", n.Version)
 	}
 	return out.String()
+}
+
+// leaks are what was found and ended that nothing should have left behind.
+func leaks(n api.Node) string {
+	var parts []string
+	for _, l := range []struct {
+		n    int64
+		what string
+	}{
+		{n.Leaks.Machines, "machines that nobody wanted"},
+		{n.Leaks.Processes, "keepers without a run"},
+		{n.Leaks.Cgroups, "cgroups without a run"},
+		{n.Leaks.Directories, "directories without a journal"},
+		{n.Leaks.Journals, "journals that cannot be read"},
+		{n.Orphaned, "reservations without a machine"},
+	} {
+		if l.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", l.n, l.what))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func by(actor string) string {

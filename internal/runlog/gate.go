@@ -30,15 +30,16 @@ const (
 
 // entry is a line on its way.
 type entry struct {
-	at     time.Time
-	stream string // stdout, stderr or system
-	text   []byte
+	at       time.Time
+	stream   string // stdout, stderr or system
+	text     []byte
+	position string // where the line ends in what the machine has said; empty: nobody asks
 }
 
 func (e entry) cost() int64 { return int64(len(e.text)) + LineCost }
 
 func system(at time.Time, format string, args ...any) entry {
-	return entry{at, "system", fmt.Appendf(nil, format, args...)}
+	return entry{at: at, stream: "system", text: fmt.Appendf(nil, format, args...)}
 }
 
 // dropped counts lines that are left out at one place.
@@ -78,6 +79,13 @@ func newGate(l Limits) *gate {
 }
 
 func tailRoom(l Limits) int64 { return min(tailBytes, l.Bytes/tailShare) }
+
+// spend counts what an earlier writer of the log has kept. A log that was cut stays
+// so.
+func (g *gate) spend(lines, bytes int64) {
+	g.left -= bytes + lines*LineCost
+	g.cut = g.left < 0
+}
 
 // admit returns what is to be kept now that a line has come.
 func (g *gate) admit(e entry) []entry {

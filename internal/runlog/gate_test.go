@@ -14,7 +14,7 @@ import (
 var noon = time.Date(2026, 5, 6, 12, 0, 0, 0, time.UTC)
 
 func line(after time.Duration, text string) entry {
-	return entry{noon.Add(after), "stdout", []byte(text)}
+	return entry{at: noon.Add(after), stream: "stdout", text: []byte(text)}
 }
 
 func texts(entries []entry) []string {

@@ -69,6 +69,7 @@ type Log struct {
 	first  int     // number of the first of queue
 	held   int64   // their cost
 	lost   dropped // for want of room in the queue, since the last line that had some
+	at     string  // position of the last line of queue, or before it
 	ended  bool
 	more   chan struct{} // there is something to look at
 	stored chan struct{} // closed when all is over
@@ -87,9 +88,30 @@ func (p *Publisher) Open(run, subject string) *Log {
 	return l
 }
 
+// Position returns where the last line that an earlier writer stored ends in what
+// the machine has said, in that writer's words; empty: there is no such line.
+func (l *Log) Position(ctx context.Context) (string, error) {
+	last, err := l.lastStored(ctx)
+	if err != nil || last == nil {
+		return "", err
+	}
+	return last.Header.Get(api.LogHeaderPosition), nil
+}
+
+// Spend counts what an earlier writer of the log has stored, for its limits.
+func (l *Log) Spend(lines, bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gate.spend(lines, bytes)
+}
+
 // Line takes a line, which the caller may use again. It does not wait for NATS.
-func (l *Log) Line(stream string, line []byte) {
-	e := entry{time.Now().UTC(), stream, append([]byte(nil), line...)}
+func (l *Log) Line(stream string, line []byte) { l.LineAt(stream, line, "") }
+
+// LineAt is Line for a machine that another writer may go on with: position says
+// where the line ends in what the machine has said.
+func (l *Log) LineAt(stream string, line []byte, position string) {
+	e := entry{time.Now().UTC(), stream, append([]byte(nil), line...), position}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.ended {
@@ -117,6 +139,10 @@ func (l *Log) sayLost(at time.Time) {
 }
 
 func (l *Log) append(e entry) {
+	if e.position == "" {
+		e.position = l.at // what the log says of itself changes nothing
+	}
+	l.at = e.position
 	l.queue = append(l.queue, e)
 	l.held += e.cost()
 	l.wake()
@@ -249,6 +275,9 @@ func (l *Log) message(e entry, number int) *nats.Msg {
 	msg.Header.Set(api.LogHeaderStream, e.stream)
 	msg.Header.Set(api.LogHeaderTime, e.at.Format(time.RFC3339Nano))
 	msg.Header.Set(api.LogHeaderLine, l.id+"-"+strconv.Itoa(number))
+	if e.position != "" {
+		msg.Header.Set(api.LogHeaderPosition, e.position)
+	}
 	return msg
 }
 
@@ -257,15 +286,8 @@ func (l *Log) message(e entry, number int) *nats.Msg {
 func (l *Log) alreadyStored(from int) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), ackTime)
 	defer cancel()
-	stream, err := l.publisher.js.Stream(ctx, api.LogStream)
-	if err != nil {
-		return 0, err
-	}
-	last, err := stream.GetLastMsgForSubject(ctx, l.subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil
-	}
-	if err != nil {
+	last, err := l.lastStored(ctx)
+	if err != nil || last == nil {
 		return 0, err
 	}
 	id, number, _ := strings.Cut(last.Header.Get(api.LogHeaderLine), "-")
@@ -274,4 +296,17 @@ func (l *Log) alreadyStored(from int) (int, error) {
 		return 0, nil
 	}
 	return n - from + 1, nil
+}
+
+// lastStored is the last line of the log, whoever wrote it; nil: there is none.
+func (l *Log) lastStored(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	stream, err := l.publisher.js.Stream(ctx, api.LogStream)
+	if err != nil {
+		return nil, err
+	}
+	last, err := stream.GetLastMsgForSubject(ctx, l.subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil //nolint:nilnil // no line, no error
+	}
+	return last, err
 }

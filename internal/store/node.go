@@ -22,12 +22,14 @@ type HeartbeatResult struct {
 }
 
 const heartbeatSQL = `
-INSERT INTO nodes AS n (id, arch, labels, version, boot_id, cpu_total, memory_total, disk_total, slots_total, start_limit, running, beat, images)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $14)
+INSERT INTO nodes AS n (id, arch, labels, version, boot_id, cpu_total, memory_total, disk_total, slots_total, start_limit, running, beat, images,
+    adopted, given_up, leaks)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $14, $15, $16, $17)
 ON CONFLICT (id) DO UPDATE SET arch = EXCLUDED.arch, labels = EXCLUDED.labels, version = EXCLUDED.version,
     former_boots = CASE WHEN n.boot_id = EXCLUDED.boot_id THEN n.former_boots
                    ELSE (array_append(n.former_boots, n.boot_id))[GREATEST(cardinality(n.former_boots) - $13 + 2, 1):] END,
     boot_id = EXCLUDED.boot_id, beat = EXCLUDED.beat, silent_before = '0', start_limit = EXCLUDED.start_limit, running = EXCLUDED.running, images = EXCLUDED.images,
+    adopted = EXCLUDED.adopted, given_up = EXCLUDED.given_up, leaks = EXCLUDED.leaks,
     -- A node that shrank keeps what is reserved until it is released.
     cpu_total = GREATEST(EXCLUDED.cpu_total, n.cpu_reserved), memory_total = GREATEST(EXCLUDED.memory_total, n.memory_reserved),
     disk_total = GREATEST(EXCLUDED.disk_total, n.disk_reserved), slots_total = GREATEST(EXCLUDED.slots_total, n.slots_reserved),
@@ -89,10 +91,13 @@ UPDATE nodes n SET cpu_reserved = cpu_reserved - f.cpu, memory_reserved = memory
     starting = n.starting - f.starting, capacity_version = capacity_version + 1
 FROM room f WHERE n.id = f.node_id`
 
+// unwantedSQL finds machines that no open run wants, and those of open runs that
+// have held nothing for $4 seconds: their room may be others' by now.
 const unwantedSQL = `
-SELECT v.id FROM unnest($2::text[]) AS v (id)
+SELECT v.id FROM unnest($2::text[], $3::text[]) AS v (id, step)
 LEFT JOIN topology_runs r ON r.id = v.id AND r.node_id = $1
-WHERE r.id IS NULL OR r.status NOT IN ('starting', 'running')
+WHERE r.id IS NULL OR r.status NOT IN ('starting', 'running') OR v.step <> 'destroy' AND EXISTS (
+    SELECT 1 FROM reservations WHERE run_id = v.id HAVING max(COALESCE(released_at, 'infinity')) < clock_timestamp() - $4 * interval '1 second')
 ORDER BY v.id`
 
 // Heartbeat records what an agent says: the node itself, its backends, the
@@ -118,7 +123,8 @@ func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult
 		b := &pgx.Batch{}
 		var actor, reason string
 		b.Queue(heartbeatSQL, h.Node, h.Arch, nonNil(h.Labels), h.Version, h.BootID, h.Total.CPUMilli, h.Total.MemoryMiB,
-			h.Total.DiskMiB, h.Total.Slots, h.StartLimit, runIDs(h.Runs), h.Number, formerBoots, nonNilSlice(h.Images)).
+			h.Total.DiskMiB, h.Total.Slots, h.StartLimit, runIDs(h.Runs), h.Number, formerBoots, nonNilSlice(h.Images),
+			adoptedIDs(h.Runs), nonNil(h.GivenUp), h.Leaks).
 			QueryRow(func(row pgx.Row) error {
 				err := row.Scan(&res.Reply.State, &actor, &reason, &res.Reply.Epoch)
 				if res.Reply.State == string(capacity.Retired) {
@@ -133,7 +139,7 @@ func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult
 		}
 		b.Queue(releaseEndedSQL, h.Node, nonNilSlice(h.Ended))
 		queueSteps(b, h)
-		b.Queue(unwantedSQL, h.Node, runIDs(h.Runs)).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(unwantedSQL, h.Node, runIDs(h.Runs), steps(h.Runs), s.rules.LostAfter.Seconds()).Query(func(rows pgx.Rows) (err error) {
 			res.Reply.Destroy, err = pgx.CollectRows(rows, pgx.RowTo[string])
 			return err
 		})
@@ -210,6 +216,25 @@ func runIDs(runs []api.RunReport) []string {
 	ids := make([]string, len(runs))
 	for i, r := range runs {
 		ids[i] = r.ID
+	}
+	return ids
+}
+
+func steps(runs []api.RunReport) []string {
+	all := make([]string, len(runs))
+	for i, r := range runs {
+		all[i] = r.Step
+	}
+	return all
+}
+
+// adoptedIDs are the runs that wait to be gone on with.
+func adoptedIDs(runs []api.RunReport) []string {
+	ids := []string{}
+	for _, r := range runs {
+		if r.Adopted {
+			ids = append(ids, r.ID)
+		}
 	}
 	return ids
 }

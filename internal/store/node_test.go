@@ -11,6 +11,7 @@ import (
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
 	"tidewait/internal/store"
+	"tidewait/internal/vm"
 )
 
 func change(t testing.TB, s *store.Store, id string, to capacity.NodeState) error {
@@ -145,6 +146,112 @@ func TestLostRunsAreJudged(t *testing.T) {
 	require.Equal(t, 2, attempt)
 	require.Zero(t, count(t, db, "SELECT memory_reserved FROM nodes"))
 	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM topology_runs WHERE id = 'r1-1' AND status = 'lost' AND failure_code = 'node_lost'"))
+}
+
+// TestKeptRunsAreNotLost follows a run whose agent was started again.
+func TestKeptRunsAreNotLost(t *testing.T) {
+	ctx := context.Background()
+	s, db := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 1, 1000, time.Hour))
+	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
+	judge := func() ledger.Verdict {
+		t.Helper()
+		v, err := s.JudgeRun(ctx, "r1-1")
+		require.NoError(t, err)
+		return v
+	}
+	h := node("a", 1024)
+	h.BootID = "the next"
+	h.Runs = []api.RunReport{{ID: "r1-1", Step: "run", Started: true, Adopted: true}}
+	beat := func() []string {
+		t.Helper()
+		res, err := s.Heartbeat(ctx, h)
+		require.NoError(t, err)
+		return res.Reply.Destroy
+	}
+
+	require.Empty(t, beat())
+	kept := judge()
+	require.Equal(t, []any{true, false, "the next agent of node a goes on with run r1-1"}, []any{kept.Kept, kept.Gone, kept.Reason})
+	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM topology_runs WHERE id = 'r1-1' AND suspected_at IS NULL AND status = 'running'"))
+
+	h.Runs[0].Adopted = false
+	require.Empty(t, beat(), "somebody has asked for it")
+	require.Equal(t, "node a is silent; its agent may still have run r1-1", judge().Reason, "it is suspected anew")
+	require.Empty(t, beat())
+	require.Equal(t, "node a still has run r1-1 and is told to destroy it", judge().Reason)
+	require.Equal(t, []string{"r1-1"}, beat())
+
+	h.Runs, h.GivenUp = nil, map[string]string{"r1-1": "its keeper is gone"}
+	require.Empty(t, beat())
+	gone := judge()
+	require.Equal(t, []any{false, true, "the agent of node a came back without run r1-1: its keeper is gone"}, []any{gone.Kept, gone.Gone, gone.Reason})
+}
+
+// TestAKeptRunOfASilentNodeIsNotKept: what an agent said before it was silent again
+// is not so for ever.
+func TestAKeptRunOfASilentNodeIsNotKept(t *testing.T) {
+	ctx := context.Background()
+	s, db := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 1, 1000, time.Hour))
+	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
+	h := node("a", 1024)
+	h.Runs = []api.RunReport{{ID: "r1-1", Step: "run", Adopted: true}}
+	_, err := s.Heartbeat(ctx, h)
+	require.NoError(t, err)
+	_, err = db.Exec(ctx, "UPDATE nodes SET silent_before = $1", rules.SuspectAfter+time.Second)
+	require.NoError(t, err)
+
+	v, err := s.JudgeRun(ctx, "r1-1")
+	require.NoError(t, err)
+	require.Equal(t, []any{false, false, "node a is silent; its agent may still have run r1-1"}, []any{v.Kept, v.Gone, v.Reason})
+}
+
+// TestMachinesWithoutAReservationAreUnwanted, and the other way round; both are
+// counted.
+func TestMachinesWithoutAReservationAreUnwanted(t *testing.T) {
+	ctx := context.Background()
+	s, db := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 1, 1000, time.Hour))
+	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
+	h := node("a", 1024)
+	h.Runs = []api.RunReport{{ID: "r1-1", Step: "run"}}
+	h.Leaks = api.Leaks{Leaks: vm.Leaks{Processes: 2}, Machines: 1}
+	destroy := func() []string {
+		t.Helper()
+		res, err := s.Heartbeat(ctx, h)
+		require.NoError(t, err)
+		return res.Reply.Destroy
+	}
+	require.Empty(t, destroy())
+	_, err := db.Exec(ctx, "UPDATE reservations SET released_at = clock_timestamp()")
+	require.NoError(t, err)
+	require.Empty(t, destroy(), "it may be about to end")
+	_, err = db.Exec(ctx, "UPDATE reservations SET released_at = clock_timestamp() - $1::interval", rules.LostAfter+time.Second)
+	require.NoError(t, err)
+	require.Equal(t, []string{"r1-1"}, destroy())
+	h.Runs[0].Step = "destroy"
+	require.Empty(t, destroy(), "it ends already")
+
+	_, err = db.Exec(ctx, "UPDATE reservations SET released_at = NULL")
+	require.NoError(t, err)
+	_, err = db.Exec(ctx, "UPDATE topology_runs SET status = 'lost', ended_at = clock_timestamp() - interval '1 second'")
+	require.NoError(t, err)
+	h.Runs = nil
+	require.Empty(t, destroy())
+	runs, err := s.ReleaseOrphans(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"r1-1"}, runs)
+	runs, err = s.ReleaseOrphans(ctx)
+	require.NoError(t, err)
+	require.Empty(t, runs)
+	shown, err := s.ShowNode(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, int64(1), shown.Orphaned)
+	require.Equal(t, h.Leaks, shown.Leaks)
 }
 
 func TestMissionThatLostItsWorkflowKeepsItsNodeUntilTheMachineIsGone(t *testing.T) {

@@ -146,7 +146,7 @@ WHERE id = $1 AND attempt = $2 AND status = 'running'`, phaseID, attempt)
 
 // ReleaseOrphans frees what ended runs still hold: their agent has said since
 // that it does not have the machine, or has been silent for so long that it must
-// have destroyed it. It returns the runs.
+// have destroyed it. It counts and returns the runs.
 func (s *Store) ReleaseOrphans(ctx context.Context) ([]string, error) {
 	var runs []string
 	err := s.tx(ctx, func(tx pgx.Tx) error {
@@ -163,6 +163,10 @@ ORDER BY v.run_id FOR UPDATE OF v`, s.rules.LostAfter.Seconds())
 			return err
 		}
 		b := &pgx.Batch{}
+		b.Queue(`
+UPDATE nodes n SET orphaned = orphaned + v.runs
+FROM (SELECT node_id, count(*) runs FROM reservations WHERE run_id = ANY($1) AND released_at IS NULL GROUP BY node_id) v
+WHERE n.id = v.node_id`, nonNilSlice(runs))
 		for _, run := range runs {
 			b.Queue(releaseSQL, nil, run)
 		}
@@ -206,12 +210,15 @@ func endedByOf(status string) string {
 // since then that it does not have it, or the node has been silent for so long
 // that its agent must have destroyed it. Until one of the two is true the node
 // is not free and the phase waits for it. A node that has been silent for so long
-// is given up, with all that it runs.
+// is given up, with all that it runs. A run that an earlier agent of the node left,
+// and that the next one has, is kept: it is not suspected any more.
 func (s *Store) JudgeRun(ctx context.Context, runID string) (ledger.Verdict, error) {
 	var v ledger.Verdict
 	err := s.tx(ctx, func(tx pgx.Tx) error {
 		var (
 			heard, has, ended bool
+			adopted           bool
+			givenUp           string
 			silence           float64
 			now               time.Time
 		)
@@ -219,8 +226,9 @@ func (s *Store) JudgeRun(ctx context.Context, runID string) (ledger.Verdict, err
 UPDATE topology_runs r SET suspected_at = COALESCE(r.suspected_at, clock_timestamp())
 FROM nodes n WHERE r.id = $1 AND n.id = r.node_id
 RETURNING n.id, r.ended_at IS NOT NULL, r.suspected_at, n.heartbeat_at > r.suspected_at, r.id = ANY(n.running),
-          extract(epoch FROM silence(n))::float8, clock_timestamp()`, runID).
-			Scan(&v.Node, &ended, &v.Since, &heard, &has, &silence, &now)
+          r.id = ANY(n.adopted) AND r.status IN ('starting', 'running') AND r.lease_epoch = n.lease_epoch,
+          COALESCE(n.given_up ->> r.id, ''), extract(epoch FROM silence(n))::float8, clock_timestamp()`, runID).
+			Scan(&v.Node, &ended, &v.Since, &heard, &has, &adopted, &givenUp, &silence, &now)
 		if err != nil {
 			return err
 		}
@@ -237,8 +245,15 @@ WHERE kind = 'node' AND phase_id = (SELECT phase_id FROM topology_runs WHERE id 
 			v.Gone, v.Reason = true, fmt.Sprintf("node %s has been silent for %s", v.Node, silent.Round(time.Second))
 			_, err = tx.Exec(ctx, declareLostSQL, v.Node, s.rules.LostAfter.Seconds())
 			return err
+		case adopted && !ended && (heard || silent <= s.rules.SuspectAfter):
+			v.Kept, v.Reason = true, fmt.Sprintf("the next agent of node %s goes on with run %s", v.Node, runID)
+			_, err = tx.Exec(ctx, `UPDATE topology_runs SET suspected_at = NULL WHERE id = $1`, runID)
+			return err
 		case heard && !has:
 			v.Gone, v.Reason = true, fmt.Sprintf("the agent of node %s came back without run %s", v.Node, runID)
+			if givenUp != "" {
+				v.Reason += ": " + givenUp
+			}
 		case heard && has:
 			v.Reason = fmt.Sprintf("node %s still has run %s and is told to destroy it", v.Node, runID)
 			_, err = tx.Exec(ctx, `UPDATE topology_runs SET status = 'lost', step = 'destroy' WHERE id = $1 AND ended_at IS NULL`, runID)

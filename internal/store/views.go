@@ -407,7 +407,7 @@ func scanWait(row pgx.CollectableRow, retry time.Duration) (api.Wait, error) {
 const nodesSQL = `
 SELECT n.id, n.admin_state, n.state_reason, n.state_actor, n.state_since, n.drain_deadline, n.arch, n.labels,
        n.cpu_total, n.memory_total, n.disk_total, n.slots_total, n.cpu_reserved, n.memory_reserved, n.disk_reserved, n.slots_reserved,
-       n.starting, n.start_limit, n.images, n.version, n.heartbeat_at, n.registered_at, n.lease_epoch, ` + uploadsSQL + `,
+       n.starting, n.start_limit, n.images, n.version, n.heartbeat_at, n.registered_at, n.lease_epoch, n.leaks, n.orphaned, ` + uploadsSQL + `,
        extract(epoch FROM silence(n))::float8, extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8, n.lost_at,
        COALESCE((SELECT jsonb_object_agg(b.backend, jsonb_build_object('ok', b.ok, 'why', b.why, 'accel', b.accel, 'kernel', b.kernel,
            'isolation', b.isolation, 'enforced', b.enforced, 'network', b.network, 'bootMs', b.boot_ms, 'starts', b.starts,
@@ -448,7 +448,7 @@ func (s *Store) scanNode(row pgx.CollectableRow) (api.Node, error) {
 	err := row.Scan(&n.ID, &n.State, &n.StateReason, &n.StateActor, &n.StateSince, &n.Deadline, &n.Arch, &n.Labels,
 		&n.Total.CPUMilli, &n.Total.MemoryMiB, &n.Total.DiskMiB, &n.Total.Slots,
 		&n.Reserved.CPUMilli, &n.Reserved.MemoryMiB, &n.Reserved.DiskMiB, &n.Reserved.Slots,
-		&n.Starting, &n.StartLimit, &n.Images, &n.Version, &n.Heartbeat, &n.Registered, &n.Epoch, &n.Uploads, &silence, &unseen, &lost, &backends)
+		&n.Starting, &n.StartLimit, &n.Images, &n.Version, &n.Heartbeat, &n.Registered, &n.Epoch, &n.Leaks, &n.Orphaned, &n.Uploads, &silence, &unseen, &lost, &backends)
 	if err != nil {
 		return n, err
 	}

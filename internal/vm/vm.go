@@ -55,6 +55,63 @@ type VM interface {
 	Info() Info
 }
 
+// Adopter is a backend whose machines can outlive the program.
+type Adopter interface {
+	Backend
+	// Adopt takes over the machine of a run that an earlier program kept. The
+	// error says why that is not possible; the run is still to be destroyed then.
+	// It is called before Create of the same run.
+	Adopt(ctx context.Context, runID string) (Kept, error)
+	// Sweep ends what earlier programs left behind that no journal names, and
+	// returns what it found. It is called before the first Create.
+	Sweep(ctx context.Context) (Leaks, error)
+}
+
+// Kept is a machine with a keeper. It ends with the lease that its backend was
+// given, whether its program lives or not.
+type Kept interface {
+	VM
+	// Keep has the machine outlive this program from now on.
+	Keep() error
+	// Leave lets go of the machine without ending it, for the next program. What
+	// is being done with it fails.
+	Leave()
+	// Follow is Run for a command that an earlier program may have begun: it runs
+	// the command if that is not so, and gives sink what it has printed after
+	// from, the zero Position being all. It is called before Collect.
+	Follow(ctx context.Context, c Command, from Position, sink LineSink) (Exit, error)
+}
+
+// ErrLease is matched by the error of a step whose machine ended with the lease.
+var ErrLease = errors.New("the machine ended with the lease of its node")
+
+// Position is how much of a command's output there has been.
+type Position struct {
+	Stdout int64 `json:"stdout"` // bytes
+	Stderr int64 `json:"stderr"` // bytes
+	Lines  int64 `json:"lines"`  // ends of lines in both
+}
+
+// Line is a line that a command printed, or news of lines that nobody has kept.
+type Line struct {
+	Stream string // as of a LogSink
+	Text   []byte
+	End    Position
+	// Lost counts lines before End that were printed while no program was there,
+	// and of which there were too many. Then there is no Text.
+	Lost int64
+}
+
+// LineSink receives output.
+type LineSink func(Line)
+
+// Leaks counts what was found and ended that nothing should have left behind.
+type Leaks struct {
+	Directories int64 `json:"directories,omitempty"` // of runs, without a journal that can be read
+	Processes   int64 `json:"processes,omitempty"`   // keepers without a run
+	Cgroups     int64 `json:"cgroups,omitempty"`     // without a run
+}
+
 // ErrKeep is matched by the cause of a context that ends a Run and asks for what
 // the command has made by then.
 var ErrKeep = errors.New("what there is is to be kept")
@@ -69,6 +126,8 @@ type Spec struct {
 	CPUMilli  int64  `json:"cpuMilli"` // thousandths of a CPU; virtual CPUs are rounded up
 	MemoryMiB int64  `json:"memoryMiB"`
 	DiskMiB   int64  `json:"diskMiB"` // size of the scratch disk the workspace lives on
+	// Keep gives the machine a keeper, so that it is a [Kept]. It cannot have a NIC.
+	Keep bool `json:"-"`
 	// Image is the name of the image that commands find as their root directory;
 	// empty is the backend's own.
 	Image string `json:"image,omitempty"`

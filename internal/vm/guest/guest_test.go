@@ -327,7 +327,7 @@ func TestLines(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
-			l := newLineSplitter("stdout", func(_ string, line []byte) { got = append(got, string(line)) })
+			l := &lineSplitter{sink: func(line []byte, _ int, _ bool) { got = append(got, string(line)) }}
 			for _, w := range c.writes {
 				l.write([]byte(w))
 			}

@@ -55,6 +55,19 @@ func open(ctx context.Context, stream io.ReadWriteCloser, wake func(*Conn) error
 	return s, nil
 }
 
+// Rejoin goes on with a guest that has said its HELLO to an earlier session, and has
+// its run.
+func Rejoin(stream io.ReadWriteCloser, hello []byte) (*Session, error) {
+	s := &Session{conn: NewConn(stream)}
+	if err := Decode(KindHello, hello, &s.hello); err != nil {
+		return nil, err
+	}
+	if s.hello.Proto != Proto {
+		return nil, fmt.Errorf("the guest agent speaks protocol %d, this program %d", s.hello.Proto, Proto)
+	}
+	return s, nil
+}
+
 // Hello is what the guest said of itself.
 func (s *Session) Hello() Hello { return s.hello }
 
@@ -175,41 +188,54 @@ const (
 // TERM; when it has not ended after grace the session is closed. In both cases
 // the error matches the cause of ctx, and in the first also vm.ErrEnded.
 func (s *Session) Exec(ctx context.Context, e Exec, grace time.Duration, logs vm.LogSink) (vm.Exit, error) {
-	const doing = "running the command"
-	if ctx.Err() != nil {
-		return vm.Exit{}, s.lost(ctx, doing, nil)
+	if logs == nil {
+		logs = func(string, []byte) {}
 	}
+	return s.ExecLines(ctx, e, grace, func(l vm.Line) { logs(l.Stream, l.Text) })
+}
+
+// ExecLines is Exec with the position of each line.
+func (s *Session) ExecLines(ctx context.Context, e Exec, grace time.Duration, sink vm.LineSink) (vm.Exit, error) {
+	if ctx.Err() != nil {
+		return vm.Exit{}, s.lost(ctx, running, nil)
+	}
+	if err := s.conn.WriteJSON(KindExec, e); err != nil {
+		return vm.Exit{}, s.lost(ctx, running, err)
+	}
+	return s.Follow(ctx, vm.Position{}, vm.Position{}, grace, sink)
+}
+
+const running = "running the command"
+
+// Follow is Exec for a command that was begun before, of whose output the session
+// carries what was printed from begin on, and sink wants what came after from.
+func (s *Session) Follow(ctx context.Context, begin, from vm.Position, grace time.Duration, sink vm.LineSink) (vm.Exit, error) {
 	var frames atomic.Int64
 	defer s.watchSilence(&frames)()
 	defer s.terminateWith(ctx, grace)()
-	if err := s.conn.WriteJSON(KindExec, e); err != nil {
-		return vm.Exit{}, s.lost(ctx, doing, err)
-	}
-	out := newLineSplitter("stdout", logs)
-	errs := newLineSplitter("stderr", logs)
+	lines := newTranscript(begin, from, sink)
 	for {
 		kind, payload, err := s.conn.Read()
 		if err != nil {
-			return vm.Exit{}, s.lost(ctx, doing, err)
+			return vm.Exit{}, s.lost(ctx, running, err)
 		}
 		frames.Add(1)
 		switch kind {
 		case KindBeat:
 		case KindLog:
 			if len(payload) == 0 || payload[0] < 1 || payload[0] > 2 {
-				return vm.Exit{}, s.lost(ctx, doing, fmt.Errorf("%w: LOG without a stream", ErrProtocol))
+				return vm.Exit{}, s.lost(ctx, running, fmt.Errorf("%w: LOG without a stream", ErrProtocol))
 			}
 			if payload[0] == 1 {
-				out.write(payload[1:])
+				lines.out.write(payload[1:])
 			} else {
-				errs.write(payload[1:])
+				lines.err.write(payload[1:])
 			}
 		default:
-			out.flush()
-			errs.flush()
+			lines.flush()
 			var exit vm.Exit
 			if err := s.expect(KindExit, kind, payload, &exit); err != nil {
-				return exit, s.lost(ctx, doing, err)
+				return exit, s.lost(ctx, running, err)
 			}
 			if ctx.Err() != nil {
 				return exit, fmt.Errorf("%w: %w", vm.ErrEnded, context.Cause(ctx))

@@ -87,6 +87,23 @@ func makeV2(base, name string) (string, error) {
 	return dir, nil
 }
 
+// openCgroup is the group of an earlier program, by its directories; without any
+// it is nil.
+func openCgroup(dirs []string) *Cgroup {
+	if len(dirs) == 0 {
+		return nil
+	}
+	c := &Cgroup{groups: map[string]string{}}
+	for _, dir := range dirs {
+		controller, _, _ := strings.Cut(strings.TrimPrefix(dir, cgroupRoot+"/"), "/")
+		c.groups[controller] = dir
+	}
+	if _, v1 := c.groups["memory"]; !v1 {
+		c.v2, c.groups = true, map[string]string{"": dirs[0]}
+	}
+	return c
+}
+
 // ownCgroup is the path of this program's group of version 2.
 func ownCgroup() string {
 	b, err := os.ReadFile("/proc/self/cgroup")
@@ -147,7 +164,7 @@ func (c *Cgroup) set(controller string, values map[string]string) error {
 }
 
 // Add puts a process into the group.
-func (c *Cgroup) Add(p *Process) error {
+func (c *Cgroup) Add(p Child) error {
 	for _, dir := range c.dirs() {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(p.PID())), 0); err != nil {
 			return fmt.Errorf("put process %d into its cgroup: %w", p.PID(), err)

@@ -17,7 +17,7 @@ import (
 // Guest is a process on the host with a guest agent behind a connection. It is
 // all of a [vm.VM] but Info.
 type Guest struct {
-	Process     *Process
+	Process     Child
 	Cgroup      *Cgroup // nil: no limits but the machine's own
 	Session     *guest.Session
 	StepTimeout time.Duration // of Inject and of Collect
@@ -99,7 +99,11 @@ func (g *Guest) meet(ctx context.Context, conn net.Conn, timeout time.Duration, 
 	if vm.IsImageInvalid(err) {
 		return err
 	}
-	return &vm.Failure{Code: vm.BootFailed, Message: fmt.Sprintf("the machine did not start: %v%s", err, g.obituary())}
+	obituary := g.obituary()
+	if g.endedWithLease() {
+		return vm.ErrLease
+	}
+	return &vm.Failure{Code: vm.BootFailed, Message: fmt.Sprintf("the machine did not start: %v%s", err, obituary)}
 }
 
 // Inject implements [vm.VM].
@@ -112,8 +116,15 @@ func (g *Guest) Inject(ctx context.Context, tar io.Reader) (vm.Manifest, error) 
 
 // Run implements [vm.VM].
 func (g *Guest) Run(ctx context.Context, c vm.Command, logs vm.LogSink) (vm.Exit, error) {
-	before := g.Cgroup.OOMKills()
-	exit, err := g.Session.Exec(ctx, guest.Exec{Argv: c.Argv, Env: c.Env}, g.KillGrace, logs)
+	return g.run(ctx, g.Cgroup.OOMKills(), func() (vm.Exit, error) {
+		return g.Session.Exec(ctx, guest.Exec{Argv: c.Argv, Env: c.Env}, g.KillGrace, logs)
+	})
+}
+
+// run waits for a command, before which so many processes of the cgroup had been
+// killed because memory ran out.
+func (g *Guest) run(ctx context.Context, before int64, wait func() (vm.Exit, error)) (vm.Exit, error) {
+	exit, err := wait()
 	if exit.Killed() && g.Cgroup.OOMKills() > before {
 		exit.OOM = true
 	}
@@ -171,7 +182,11 @@ func (g *Guest) explain(err error) error {
 	if !errors.As(err, &f) || f.Code != vm.MachineDied {
 		return err
 	}
-	return &vm.Failure{Code: f.Code, Message: f.Message + g.obituary()}
+	obituary := g.obituary()
+	if g.endedWithLease() {
+		return vm.ErrLease
+	}
+	return &vm.Failure{Code: f.Code, Message: f.Message + obituary}
 }
 
 // dieWait is how long a process may take to end after its connection has.

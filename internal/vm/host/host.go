@@ -16,6 +16,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"tidewait/internal/vm"
+	"tidewait/internal/vm/keeper"
 )
 
 // Machine is what [Runs] keeps.
@@ -71,6 +74,8 @@ func OpenRuns[M Machine](root string) (*Runs[M], error) {
 // Root is the directory; what is not of one run may be kept in it.
 func (r *Runs[M]) Root() string { return r.root }
 
+const maxRunID = 512 // bytes
+
 // errDestroyed is why the making of a machine ends when its run is destroyed.
 var errDestroyed = errors.New("the run was destroyed")
 
@@ -80,8 +85,8 @@ var errDestroyed = errors.New("the run was destroyed")
 // left of the run is removed first.
 func (r *Runs[M]) Create(ctx context.Context, runID string, start func(context.Context, *Run) (M, error)) (M, error) {
 	var none M
-	if runID == "" || len(runID) > 512 {
-		return none, fmt.Errorf("a run id of %d bytes cannot be used; 1 to 512 are allowed", len(runID))
+	if runID == "" || len(runID) > maxRunID {
+		return none, fmt.Errorf("a run id of %d bytes cannot be used; 1 to %d are allowed", len(runID), maxRunID)
 	}
 	r.mu.Lock()
 	if s, ok := r.slots[runID]; ok {
@@ -125,6 +130,26 @@ func (r *Runs[M]) make(ctx context.Context, runID string, start func(context.Con
 	return m, nil
 }
 
+// Adopt makes the machine that an earlier program kept, as take finds it, one of
+// these.
+func (r *Runs[M]) Adopt(runID string, take func(*Run) (M, error)) (M, error) {
+	var none M
+	run, err := readRun(r.dir(runID))
+	if err != nil {
+		return none, fmt.Errorf("adopt run %s: %w", runID, err)
+	}
+	m, err := take(run)
+	if err != nil {
+		return none, fmt.Errorf("adopt run %s: %w", runID, err)
+	}
+	s := &slot[M]{cancel: func(error) {}, ready: make(chan struct{}), m: m}
+	close(s.ready)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.slots[runID] = s
+	return m, nil
+}
+
 // Destroy ends the machine of a run, whoever started it, and removes its
 // directory. A run that is not there is success.
 func (r *Runs[M]) Destroy(ctx context.Context, runID string) error {
@@ -164,8 +189,8 @@ func (r *Runs[M]) List() ([]string, error) {
 	ids := []string{}
 	for _, j := range journals {
 		run, err := readRun(filepath.Dir(j))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // destroyed meanwhile
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errJournal) {
+			continue // destroyed meanwhile, or for Sweep
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list the runs: %w", err)
@@ -239,6 +264,14 @@ type Run struct {
 	StartTicks uint64   `json:"startTicks,omitempty"` // of the process, since boot; tells a reused id
 	BootID     string   `json:"bootID,omitempty"`     // of the host
 	Cgroups    []string `json:"cgroups,omitempty"`
+	Keeper     *proc    `json:"keeper,omitempty"`
+	Kept       *vm.Info `json:"kept,omitempty"` // what the machine is, once it may outlive its program
+}
+
+// proc is a process that is told from others with its id by when it started.
+type proc struct {
+	PID        int    `json:"pid"`
+	StartTicks uint64 `json:"startTicks"` // clock ticks since the host's boot
 }
 
 func (r *Run) create() error {
@@ -249,14 +282,14 @@ func (r *Run) create() error {
 }
 
 // Record journals the cgroups of the run and, once there is one, its process.
-func (r *Run) Record(c *Cgroup, p *Process) error {
+func (r *Run) Record(c *Cgroup, p Child) error {
 	r.Cgroups = c.dirs()
 	if p != nil {
-		ticks, err := startTicks(p.PID())
+		ticks, err := keeper.StartTicks(p.PID())
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		r.PID, r.StartTicks, r.BootID = p.PID(), ticks, bootID()
+		r.PID, r.StartTicks, r.BootID = p.PID(), ticks, keeper.BootID()
 	}
 	return r.write()
 }
@@ -281,9 +314,38 @@ func readRun(dir string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	run := &Run{Dir: dir}
+	run, err := decode(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", filepath.Join(dir, journalName), errJournal, err)
+	}
+	run.Dir = dir
+	return run, nil
+}
+
+// errJournal says that a journal cannot be read: the host lost power while it was
+// written, or it is none.
+var errJournal = errors.New("no journal of a run")
+
+// decode reads a journal. Processes in it are such that a signal for one of them
+// can hit no other: their ids are of single processes, and not the first.
+func decode(b []byte) (*Run, error) {
+	run := &Run{}
 	if err := json.Unmarshal(b, run); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, journalName), err)
+		return nil, err
+	}
+	if run.ID == "" || len(run.ID) > maxRunID {
+		return nil, fmt.Errorf("its run id has %d bytes", len(run.ID))
+	}
+	if run.PID < 0 || run.PID == 1 {
+		return nil, fmt.Errorf("%d is no process of a machine", run.PID)
+	}
+	if run.Keeper != nil && run.Keeper.PID <= 1 {
+		return nil, fmt.Errorf("%d is no process of a keeper", run.Keeper.PID)
+	}
+	for _, dir := range run.Cgroups {
+		if filepath.Clean(dir) != dir || filepath.Base(filepath.Dir(dir)) != cgroupName || !strings.HasPrefix(dir, cgroupRoot+"/") {
+			return nil, fmt.Errorf("%q is no cgroup of a machine", dir)
+		}
 	}
 	return run, nil
 }
@@ -291,17 +353,27 @@ func readRun(dir string) (*Run, error) {
 // kill ends the process of a run that another program started, unless its id
 // belongs to another process by now.
 func (r *Run) kill(ctx context.Context) error {
-	if r.PID != 0 && r.BootID == bootID() {
-		if err := killOther(ctx, r.PID, r.StartTicks); err != nil {
-			return err
+	if r.BootID == keeper.BootID() {
+		if r.PID != 0 {
+			if err := killOther(ctx, r.PID, r.StartTicks); err != nil {
+				return err
+			}
+		}
+		if r.Keeper != nil {
+			if err := killOther(ctx, r.Keeper.PID, r.Keeper.StartTicks); err != nil {
+				return err
+			}
 		}
 	}
 	return removeCgroups(ctx, r.Cgroups)
 }
 
 // Name is unique among the runs of all directories of the host and fit for a
-// file name.
-func (r *Run) Name() string {
-	sum := sha256.Sum256([]byte(r.Dir))
-	return filepath.Base(r.Dir) + "." + hex.EncodeToString(sum[:6])
+// file name. It ends with the suffix of its directory.
+func (r *Run) Name() string { return filepath.Base(r.Dir) + suffix(filepath.Dir(r.Dir)) }
+
+// suffix is the same for all runs of one directory, and for no others.
+func suffix(runs string) string {
+	sum := sha256.Sum256([]byte(runs))
+	return "." + hex.EncodeToString(sum[:6])
 }

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"tidewait/internal/vm"
+	"tidewait/internal/vm/keeper"
 )
 
 type nothing struct{}
@@ -41,9 +44,9 @@ func sleeper(t *testing.T) *exec.Cmd {
 func TestDestroyKillsWhatWasLeft(t *testing.T) {
 	root, cmd := t.TempDir(), sleeper(t)
 	leave(t, root, func(run *Run) {
-		ticks, err := startTicks(cmd.Process.Pid)
+		ticks, err := keeper.StartTicks(cmd.Process.Pid)
 		require.NoError(t, err)
-		run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks, bootID()
+		run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks, keeper.BootID()
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -105,9 +108,9 @@ func TestDestroySparesOthers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			root, cmd := t.TempDir(), sleeper(t)
 			leave(t, root, func(run *Run) {
-				ticks, err := startTicks(cmd.Process.Pid)
+				ticks, err := keeper.StartTicks(cmd.Process.Pid)
 				require.NoError(t, err)
-				run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks+c.ticks, bootID()+c.boot
+				run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks+c.ticks, keeper.BootID()+c.boot
 			})
 			runs, err := OpenRuns[nothing](root)
 			require.NoError(t, err)
@@ -118,6 +121,91 @@ func TestDestroySparesOthers(t *testing.T) {
 			require.Empty(t, left)
 		})
 	}
+}
+
+// TestAReusedIDIsNoKeeper: neither the machine's id nor its keeper's may be that of
+// an innocent process.
+func TestAReusedIDIsNoKeeper(t *testing.T) {
+	root, machine, innocent := t.TempDir(), sleeper(t), sleeper(t)
+	leave(t, root, func(run *Run) {
+		ticks, err := keeper.StartTicks(innocent.Process.Pid)
+		require.NoError(t, err)
+		run.Keeper, run.Kept = &proc{PID: innocent.Process.Pid, StartTicks: ticks + 1}, &vm.Info{}
+		run.PID, run.BootID = machine.Process.Pid, keeper.BootID()
+		run.StartTicks, err = keeper.StartTicks(machine.Process.Pid)
+		require.NoError(t, err)
+		run.StartTicks--
+	})
+	runs, err := OpenRuns[*Guest](root)
+	require.NoError(t, err)
+	adopt := func() error {
+		_, err := runs.Adopt("left", func(run *Run) (*Guest, error) {
+			g := &Guest{}
+			return g, g.Adopt(run)
+		})
+		return err
+	}
+	require.EqualError(t, adopt(), "adopt run left: its keeper is gone")
+	leaks, err := runs.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, vm.Leaks{}, leaks)
+	require.NoError(t, runs.Destroy(t.Context(), "left"))
+	for _, p := range []*exec.Cmd{machine, innocent} {
+		require.NoError(t, p.Process.Signal(syscall.Signal(0)))
+	}
+}
+
+// TestAdoptRefuses says why a machine is of no use.
+func TestAdoptRefuses(t *testing.T) {
+	for want, record := range map[string]func(*Run){
+		"its machine was not to outlive its program": func(*Run) {},
+		"the host was started again": func(run *Run) {
+			run.Keeper, run.Kept, run.BootID = &proc{PID: os.Getpid()}, &vm.Info{}, "another"
+		},
+	} {
+		root := t.TempDir()
+		leave(t, root, record)
+		runs, err := OpenRuns[*Guest](root)
+		require.NoError(t, err)
+		_, err = runs.Adopt("left", func(run *Run) (*Guest, error) { return nil, (&Guest{}).Adopt(run) })
+		require.EqualError(t, err, "adopt run left: "+want)
+	}
+}
+
+// TestSweepKillsWhatIsInACgroupWithoutARun removes a directory and leaves its
+// cgroup, where this host has any.
+func TestSweepKillsWhatIsInACgroupWithoutARun(t *testing.T) {
+	root := t.TempDir()
+	runs, err := OpenRuns[*Guest](root)
+	require.NoError(t, err)
+	var straggler *Process
+	var dir string
+	var cgroups bool
+	m, err := runs.Create(t.Context(), "left", func(_ context.Context, run *Run) (m *Guest, _ error) {
+		dir = run.Dir
+		m, straggler, cgroups = crowded(t, run)
+		return m, nil
+	})
+	require.NoError(t, err)
+	if !cgroups {
+		return
+	}
+	require.NoError(t, os.RemoveAll(dir))
+	again, err := OpenRuns[*Guest](root)
+	require.NoError(t, err)
+	leaks, err := again.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, vm.Leaks{Cgroups: 1}, leaks)
+	<-straggler.Done()
+	<-m.Process.Done()
+	for _, dir := range m.Cgroup.dirs() {
+		require.NoDirExists(t, dir)
+	}
+	other, err := OpenRuns[*Guest](t.TempDir())
+	require.NoError(t, err)
+	leaks, err = other.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, vm.Leaks{}, leaks, "what is another node's is not this one's")
 }
 
 func TestCreateLeavesNothingWhenItFails(t *testing.T) {
@@ -219,19 +307,6 @@ func TestCreateRemovesTheCgroupWhenItFails(t *testing.T) {
 	ids, err := runs.List()
 	require.NoError(t, err)
 	require.Empty(t, ids)
-}
-
-func TestTail(t *testing.T) {
-	var tail Tail
-	require.Empty(t, tail.LastLine())
-	for range 100_000 {
-		_, err := tail.Write([]byte("a line of the console\r\n"))
-		require.NoError(t, err)
-	}
-	_, err := tail.Write([]byte("the last one\r\n\r\n"))
-	require.NoError(t, err)
-	require.Equal(t, "the last one", tail.LastLine())
-	require.LessOrEqual(t, len(tail.buf), 2*tailSize)
 }
 
 func TestNamesDifferBetweenDirectories(t *testing.T) {

@@ -5,18 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tidewait/internal/vm/keeper"
 )
 
-// Process is a child that dies with this program.
+// Child is the process of a machine.
+type Child interface {
+	// PID is the id of the process.
+	PID() int
+	// Done is closed when the process has ended.
+	Done() <-chan struct{}
+	// Kill kills the process and waits for its end, as long as ctx lasts. It may
+	// be called more than once.
+	Kill(ctx context.Context) error
+	// State says how the process ended, such as "exit status 1"; it is to be asked
+	// after Done.
+	State() string
+}
+
+// Process is a child that dies with this program. It implements [Child].
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -68,14 +81,13 @@ func enter(dir string) error {
 	return unix.Chdir(dir)
 }
 
-// PID is the id of the process.
+// PID implements [Child].
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended.
+// Done implements [Child].
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Kill kills the process and waits for its end, as long as ctx lasts. It may be
-// called more than once.
+// Kill implements [Child].
 func (p *Process) Kill(ctx context.Context) error {
 	_ = p.cmd.Process.Kill() // an error means that it has ended
 	ctx, cancel := patience(ctx)
@@ -88,8 +100,7 @@ func (p *Process) Kill(ctx context.Context) error {
 	}
 }
 
-// State says how the process ended, such as "exit status 1"; it is to be asked
-// after Done.
+// State implements [Child].
 func (p *Process) State() string { return p.cmd.ProcessState.String() }
 
 // killWait is how long what was killed may take to go when the context does not
@@ -116,7 +127,7 @@ func killOther(ctx context.Context, pid int, ticks uint64) error {
 	}
 	defer unix.Close(fd)
 	// The descriptor holds one process; comparing now cannot be fooled by reuse.
-	if now, err := startTicks(pid); errors.Is(err, fs.ErrNotExist) || (err == nil && now != ticks) {
+	if now, err := keeper.StartTicks(pid); errors.Is(err, fs.ErrNotExist) || (err == nil && now != ticks) {
 		return nil
 	} else if err != nil {
 		return err
@@ -137,38 +148,4 @@ func killOther(ctx context.Context, pid int, ticks uint64) error {
 			return fmt.Errorf("process %d was killed but has not gone: %w", pid, context.Cause(ctx))
 		}
 	}
-}
-
-// startTicks is when a process started, in clock ticks since boot.
-func startTicks(pid int) (uint64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if errors.Is(err, syscall.ESRCH) {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		return 0, err
-	}
-	// The name in parentheses may hold anything; fields are counted after it.
-	_, rest, _ := cutLast(string(b), ") ")
-	fields := strings.Fields(rest)
-	const startTime = 22 - 3 // the rest begins with field 3
-	if len(fields) <= startTime {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields)+2)
-	}
-	return strconv.ParseUint(fields[startTime], 10, 64)
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
-}
-
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }

@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"testing"
@@ -10,6 +11,21 @@ import (
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/vmtest"
 )
+
+// BenchmarkKeptJob is BenchmarkJob with a keeper.
+func BenchmarkKeptJob(b *testing.B) {
+	backend, err := newBackend(b.TempDir())
+	require.NoError(b, err)
+	vmtest.BenchmarkJob(b, keeping{backend})
+}
+
+// keeping is a backend whose machines have keepers.
+type keeping struct{ vm.Backend }
+
+func (k keeping) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
+	s.Keep = true
+	return k.Backend.Create(ctx, s)
+}
 
 // BenchmarkJob creates, puts 1 MB in, runs a command, collects 1 MB and destroys.
 func BenchmarkJob(b *testing.B) {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"tidewait/internal/vm/host"
 	"tidewait/internal/vm/process/shim"
 	"tidewait/internal/vm/segment"
+	"tidewait/internal/vm/tail"
 )
 
 // Name is the backend's name in mission documents.
@@ -53,6 +55,7 @@ type Options struct {
 	StepTimeout time.Duration // of Inject and of Collect; default 10 min
 	KillGrace   time.Duration // between TERM and the end of the machine; default 10 s
 	RunUser     string        // whom commands run as when this program is root; default nobody
+	Lease       string        // file that says when machines with a keeper have to end; default: they need not
 	Logger      *slog.Logger  // default: none
 }
 
@@ -86,7 +89,7 @@ type Backend struct {
 	runs *host.Runs[*machine]
 }
 
-var _ vm.Backend = (*Backend)(nil)
+var _ vm.Adopter = (*Backend)(nil)
 
 // New returns a Backend. Probe says whether machines start.
 func New(o Options) (*Backend, error) {
@@ -114,8 +117,8 @@ func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 		return nil, &vm.Failure{Code: vm.ImageInvalid, Message: fmt.Sprintf("the image %s cannot be used: commands of backend process are the node's own programs", s.Image)}
 	}
 	m, err := b.runs.Create(ctx, s.RunID, func(ctx context.Context, run *host.Run) (*machine, error) {
-		m := &machine{}
-		if err := m.start(ctx, b, run, s); err != nil {
+		m := b.newMachine(run)
+		if err := m.start(ctx, b, s); err != nil {
 			return nil, errors.Join(err, m.Kill(context.WithoutCancel(ctx)))
 		}
 		return m, nil
@@ -125,6 +128,21 @@ func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 	}
 	return m, nil
 }
+
+// Adopt implements [vm.Adopter].
+func (b *Backend) Adopt(_ context.Context, runID string) (vm.Kept, error) {
+	m, err := b.runs.Adopt(runID, func(run *host.Run) (*machine, error) {
+		m := b.newMachine(run)
+		return m, m.Adopt(run)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Sweep implements [vm.Adopter].
+func (b *Backend) Sweep(ctx context.Context) (vm.Leaks, error) { return b.runs.Sweep(ctx) }
 
 // List implements [vm.Backend].
 func (b *Backend) List(context.Context) ([]string, error) { return b.runs.List() }
@@ -188,16 +206,32 @@ func (b *Backend) probeNetwork(ctx context.Context) (err error) {
 	return err
 }
 
-// machine is one set of namespaces. It implements [vm.VM].
+// machine is one set of namespaces. It implements [vm.VM], and [vm.Kept] when it has
+// a keeper.
 type machine struct {
 	host.Guest
-	stderr      host.Tail // of the agent
+	run         *host.Run
+	stderr      tail.Tail // of the agent
 	whyNoCgroup string
 	onSegment   bool
 }
 
-func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spec) error {
-	m.StepTimeout, m.KillGrace, m.LastWords = b.opts.StepTimeout, b.opts.KillGrace, m.stderr.LastLine
+func (b *Backend) newMachine(run *host.Run) *machine {
+	m := &machine{run: run}
+	m.StepTimeout, m.KillGrace, m.LastWords = b.opts.StepTimeout, b.opts.KillGrace, m.lastWords
+	return m
+}
+
+// lastWords are what the guest agent said last.
+func (m *machine) lastWords() string {
+	if kept, ok := m.Process.(*host.KeptProcess); ok {
+		return kept.Words().Stderr
+	}
+	return m.stderr.LastLine()
+}
+
+func (m *machine) start(ctx context.Context, b *Backend, s vm.Spec) error {
+	run := m.run
 	agent, err := os.Open(b.opts.Agent)
 	if err != nil {
 		return fmt.Errorf("the guest agent: %w; build it with make, or set its path", err)
@@ -218,11 +252,7 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 	if err != nil {
 		return err
 	}
-	ours, theirs, err := host.SocketPair()
-	if err != nil {
-		return err
-	}
-	files := []*os.File{agent, theirs}
+	files := []*os.File{agent, nil}
 	if s.NIC != nil {
 		files = append(files, s.NIC.Cable)
 	}
@@ -230,22 +260,48 @@ func (m *machine) start(ctx context.Context, b *Backend, run *host.Run, s vm.Spe
 		Path:        fmt.Sprintf("/proc/self/fd/%d", shim.AgentFD), // whose path its user may not be able to reach
 		Args:        []string{"tidewait-guest", shim.Argument, string(config)},
 		Env:         []string{},
-		Stdout:      &m.stderr,
-		Stderr:      &m.stderr,
 		ExtraFiles:  files,
 		SysProcAttr: b.attr(),
 	}
-	m.Process, err = host.Start(cmd, run.Dir)
-	theirs.Close() // so that the end of the agent is the end of the connection
-	if err == nil {
-		err = m.Confine(run)
-	}
+	conn, err := m.spawn(b, cmd, s.Keep)
 	if err != nil {
-		ours.Close()
 		return err
 	}
-	return m.Greet(ctx, ours, s, b.opts.BootTimeout)
+	if err := m.Confine(run); err != nil {
+		conn.Close()
+		return err
+	}
+	return m.Greet(ctx, conn, s, b.opts.BootTimeout)
 }
+
+// spawn starts the first process, and returns the connection to the guest agent.
+func (m *machine) spawn(b *Backend, cmd *exec.Cmd, keep bool) (net.Conn, error) {
+	const guestAt = shim.ConnFD - shim.AgentFD
+	if keep {
+		p, conn, err := host.StartKept(cmd, guestAt, m.run, host.Keeping{Program: b.opts.Agent, Lease: b.opts.Lease})
+		if err != nil {
+			return nil, err
+		}
+		m.Process = p
+		return conn, nil
+	}
+	ours, theirs, err := host.SocketPair()
+	if err != nil {
+		return nil, err
+	}
+	cmd.ExtraFiles[guestAt], cmd.Stdout, cmd.Stderr = theirs, &m.stderr, &m.stderr
+	p, err := host.Start(cmd, m.run.Dir)
+	theirs.Close() // so that the end of the agent is the end of the connection
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	m.Process = p
+	return ours, nil
+}
+
+// Keep implements [vm.Kept].
+func (m *machine) Keep() error { return m.Guest.Keep(m.run, m.Info()) }
 
 // makeDirs makes the directory of the run the user's own, with a workspace and
 // a place for the root in it.
@@ -296,6 +352,9 @@ func (b *Backend) attr() *syscall.SysProcAttr {
 
 // Info implements [vm.VM].
 func (m *machine) Info() vm.Info {
+	if m.run.Kept != nil {
+		return *m.run.Kept
+	}
 	network := "no network"
 	if m.onSegment {
 		network = "a private network with the machines of its run only"

@@ -21,6 +21,7 @@ const agentPath = "TIDEWAIT_VMTEST_AGENT"
 
 func TestMain(m *testing.M) {
 	vmtest.CrashIfAsked(newBackend)
+	vmtest.KeepIfAsked(newLeased)
 	os.Exit(run(m))
 }
 
@@ -40,12 +41,22 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-func newBackend(runDir string) (vm.Backend, error) {
-	return process.New(process.Options{Agent: os.Getenv(agentPath), RunDir: runDir, KillGrace: killGrace})
+func newBackend(runDir string) (vm.Backend, error) { return newLeased(runDir, "") }
+
+func newLeased(runDir, lease string) (vm.Backend, error) {
+	return process.New(process.Options{Agent: os.Getenv(agentPath), RunDir: runDir, KillGrace: killGrace, Lease: lease})
 }
 
 func TestConformance(t *testing.T) {
 	vmtest.Conformance(t, newBackend, killGrace)
+}
+
+func TestConformanceOfKept(t *testing.T) {
+	vmtest.ConformanceOfKept(t, newBackend, killGrace)
+}
+
+func TestAdoption(t *testing.T) {
+	vmtest.Adoption(t, newLeased, 3*time.Second)
 }
 
 func TestImagesAreRefused(t *testing.T) {

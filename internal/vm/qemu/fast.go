@@ -157,7 +157,7 @@ func (b *Backend) shapeOf(s vm.Spec, accel string) (shape, error) {
 		return shape{}, err
 	}
 	spec := s
-	spec.RunID, spec.DiskMiB = saveRun, minDisk
+	spec.RunID, spec.DiskMiB, spec.Keep = saveRun, minDisk, false
 	if s.NIC != nil {
 		spec.NIC = &vm.NIC{} // the run's own cable is not for others
 	}

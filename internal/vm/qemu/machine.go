@@ -16,6 +16,8 @@ import (
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/guest"
 	"tidewait/internal/vm/host"
+	"tidewait/internal/vm/keeper"
+	"tidewait/internal/vm/tail"
 )
 
 // The machines of QEMU that are used.
@@ -24,15 +26,17 @@ const (
 	machineQ35     = "q35"
 )
 
-// machine is one virtual machine. It implements [vm.VM].
+// machine is one virtual machine. It implements [vm.VM], and [vm.Kept] when it has a
+// keeper.
 type machine struct {
 	host.Guest
+	run       *host.Run
 	accel     string
 	start     vm.Start
 	image     string
 	onSegment bool
-	console   host.Tail // the guest's serial console
-	stderr    host.Tail // QEMU's own words
+	console   tail.Tail // the guest's serial console
+	stderr    tail.Tail // QEMU's own words
 }
 
 // boot boots a guest, again when it does not answer, and at last on another
@@ -58,12 +62,12 @@ func (b *Backend) boot(ctx context.Context, run *host.Run, s vm.Spec, accel stri
 
 // bootOnce starts QEMU and waits for the guest agent. When it fails nothing is left.
 func (b *Backend) bootOnce(ctx context.Context, run *host.Run, s vm.Spec, accel, kind string) (*machine, error) {
-	m := b.newMachine(accel)
-	return m, m.orGone(ctx, m.boot(ctx, b, run, s, kind))
+	m := b.newMachine(run, accel)
+	return m, m.orGone(ctx, m.boot(ctx, b, s, kind))
 }
 
-func (b *Backend) newMachine(accel string) *machine {
-	m := &machine{accel: accel}
+func (b *Backend) newMachine(run *host.Run, accel string) *machine {
+	m := &machine{run: run, accel: accel}
 	m.StepTimeout, m.KillGrace, m.LastWords = b.opts.StepTimeout, b.opts.KillGrace, m.lastWords
 	return m
 }
@@ -76,8 +80,8 @@ func (m *machine) orGone(ctx context.Context, err error) error {
 	return err
 }
 
-func (m *machine) boot(ctx context.Context, b *Backend, run *host.Run, s vm.Spec, kind string) error {
-	conn, err := m.launch(ctx, b, run, s, arguments(s, m.accel, kind))
+func (m *machine) boot(ctx context.Context, b *Backend, s vm.Spec, kind string) error {
+	conn, err := m.launch(ctx, b, s, arguments(s, m.accel, kind))
 	if err != nil {
 		return err
 	}
@@ -86,8 +90,8 @@ func (m *machine) boot(ctx context.Context, b *Backend, run *host.Run, s vm.Spec
 
 // launch starts QEMU and returns the connection to the guest agent. more are
 // files that the arguments name beside the usual ones.
-func (m *machine) launch(ctx context.Context, b *Backend, run *host.Run, s vm.Spec, args []string, more ...*os.File) (net.Conn, error) {
-	disk, err := b.newDisk(ctx, run.Dir, s.DiskMiB)
+func (m *machine) launch(ctx context.Context, b *Backend, s vm.Spec, args []string, more ...*os.File) (net.Conn, error) {
+	disk, err := b.newDisk(ctx, m.run.Dir, s.DiskMiB)
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +106,7 @@ func (m *machine) launch(ctx context.Context, b *Backend, run *host.Run, s vm.Sp
 		return nil, fmt.Errorf("open the guest's initramfs: %w", err)
 	}
 	defer initrd.Close()
-	if err := m.limit(run, s); err != nil {
-		return nil, err
-	}
-	ours, theirs, err := host.SocketPair()
-	if err != nil {
+	if err := m.limit(s); err != nil {
 		return nil, err
 	}
 	var cable *os.File // none: the descriptor is closed
@@ -119,29 +119,54 @@ func (m *machine) launch(ctx context.Context, b *Backend, run *host.Run, s vm.Sp
 	cmd := exec.Command(b.opts.QEMU, args...)
 	root, err := openRoot(s)
 	if err != nil {
-		ours.Close()
-		theirs.Close()
 		return nil, err
 	}
 	defer root.Close()
-	cmd.ExtraFiles = append([]*os.File{kernel, initrd, disk, theirs, cable, root.File}, more...)
+	cmd.ExtraFiles = append([]*os.File{kernel, initrd, disk, nil, cable, root.File}, more...)
 	cmd.Env = []string{}
-	cmd.Stdout, cmd.Stderr = &m.console, &m.stderr
 	cmd.SysProcAttr = b.user.Attr(devices(m.accel)...)
-	m.Process, err = host.Start(cmd, "")
-	theirs.Close() // so that the end of QEMU is the end of the connection
+	conn, err := m.spawn(b, cmd, s.Keep)
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		err = errMissing(err)
 	}
-	if err == nil {
-		err = errors.Join(m.Confine(run), m.harden(s))
+	if err != nil {
+		return nil, err
 	}
+	if err := errors.Join(m.Confine(m.run), m.harden(s)); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// spawn starts QEMU, and returns the connection to the guest agent.
+func (m *machine) spawn(b *Backend, cmd *exec.Cmd, keep bool) (net.Conn, error) {
+	const guestAt = fdAgent - fdKernel
+	if keep {
+		p, conn, err := host.StartKept(cmd, guestAt, m.run, host.Keeping{Program: b.opts.Keeper, Lease: b.opts.Lease})
+		if err != nil {
+			return nil, err
+		}
+		m.Process = p
+		return conn, nil
+	}
+	ours, theirs, err := host.SocketPair()
+	if err != nil {
+		return nil, err
+	}
+	cmd.ExtraFiles[guestAt], cmd.Stdout, cmd.Stderr = theirs, &m.console, &m.stderr
+	p, err := host.Start(cmd, "")
+	theirs.Close() // so that the end of QEMU is the end of the connection
 	if err != nil {
 		ours.Close()
 		return nil, err
 	}
+	m.Process = p
 	return ours, nil
 }
+
+// Keep implements [vm.Kept].
+func (m *machine) Keep() error { return m.Guest.Keep(m.run, m.Info()) }
 
 // devices are those QEMU must be allowed to open.
 func devices(accel string) []string {
@@ -153,8 +178,8 @@ func devices(accel string) []string {
 
 // limit makes the cgroup of the machine where that is allowed. Without one the
 // guest still has no more memory and processors than QEMU gives it.
-func (m *machine) limit(run *host.Run, s vm.Spec) error {
-	cgroup, err := host.NewCgroup(run.Name(), host.Limits{
+func (m *machine) limit(s vm.Spec) error {
+	cgroup, err := host.NewCgroup(m.run.Name(), host.Limits{
 		MemoryMiB: s.MemoryMiB + 2*overhead(m.accel), // what is accounted is the usual, not the most
 		Pids:      256,
 	})
@@ -162,7 +187,7 @@ func (m *machine) limit(run *host.Run, s vm.Spec) error {
 		return err
 	}
 	m.Cgroup = cgroup
-	return run.Record(m.Cgroup, nil)
+	return m.run.Record(m.Cgroup, nil)
 }
 
 // harden sets limits that QEMU itself must not pass. Another user's process can
@@ -185,11 +210,15 @@ func (m *machine) harden(s vm.Spec) error {
 
 // lastWords are what QEMU and the guest's console said last.
 func (m *machine) lastWords() string {
+	said := keeper.Words{Stdout: m.console.LastLine(), Stderr: m.stderr.LastLine()}
+	if kept, ok := m.Process.(*host.KeptProcess); ok {
+		said = kept.Words()
+	}
 	var words []string
-	if line := m.stderr.LastLine(); line != "" {
+	if line := said.Stderr; line != "" {
 		words = append(words, "QEMU said: "+line)
 	}
-	if line := m.console.LastLine(); line != "" {
+	if line := said.Stdout; line != "" {
 		words = append(words, "the console ends with: "+line)
 	}
 	return strings.Join(words, "; ")
@@ -205,6 +234,9 @@ func (m *machine) said() string {
 
 // Info implements [vm.VM].
 func (m *machine) Info() vm.Info {
+	if m.run.Kept != nil {
+		return *m.run.Kept
+	}
 	network := "no network"
 	if m.onSegment {
 		network = "a private network with the machines of its run only"

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +57,8 @@ type Options struct {
 	StepTimeout time.Duration // of Inject and of Collect; default 10 min
 	KillGrace   time.Duration // between TERM and the end of the machine; default 10 s
 	RunUser     string        // whom QEMU runs as when this program is root; default nobody
+	Keeper      string        // the guest agent, as the keeper of machines; default: tidewait-guest beside the running program
+	Lease       string        // file that says when machines with a keeper have to end; default: they need not
 	// Snapshots is how many snapshots are kept for machines to be restored from,
 	// in RunDir; 0: machines are booted.
 	Snapshots     int
@@ -62,7 +66,14 @@ type Options struct {
 	Logger        *slog.Logger // default: none
 }
 
-func (o Options) withDefaults() Options {
+func (o Options) withDefaults() (Options, error) {
+	if o.Keeper == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return o, fmt.Errorf("find the keeper of machines: %w", err)
+		}
+		o.Keeper = filepath.Join(filepath.Dir(self), "tidewait-guest")
+	}
 	setDefault(&o.QEMU, "qemu-system-x86_64")
 	setDefault(&o.Accel, AccelAuto)
 	setDefault(&o.BootTimeout, 20*time.Second)
@@ -71,7 +82,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.RunUser, "nobody")
 	setDefault(&o.SnapshotBytes, 1<<30)
 	setDefault(&o.Logger, slog.New(slog.DiscardHandler))
-	return o
+	return o, nil
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -95,12 +106,15 @@ type Backend struct {
 	fast fast
 }
 
-var _ vm.Backend = (*Backend)(nil)
+var _ vm.Adopter = (*Backend)(nil)
 
 // New returns a Backend, to be closed when it made snapshots. It does not need
 // QEMU: Probe says whether guests boot.
 func New(o Options) (*Backend, error) {
-	o = o.withDefaults()
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
 	switch o.Accel {
 	case AccelAuto, AccelKVM, AccelTCG:
 	default:
@@ -140,6 +154,21 @@ func (b *Backend) Create(ctx context.Context, s vm.Spec) (vm.VM, error) {
 	}
 	return m, nil
 }
+
+// Adopt implements [vm.Adopter].
+func (b *Backend) Adopt(_ context.Context, runID string) (vm.Kept, error) {
+	m, err := b.runs.Adopt(runID, func(run *host.Run) (*machine, error) {
+		m := b.newMachine(run, "")
+		return m, m.Adopt(run)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Sweep implements [vm.Adopter].
+func (b *Backend) Sweep(ctx context.Context) (vm.Leaks, error) { return b.runs.Sweep(ctx) }
 
 // List implements [vm.Backend].
 func (b *Backend) List(context.Context) ([]string, error) {

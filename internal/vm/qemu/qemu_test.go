@@ -23,6 +23,7 @@ const imageDir = "TIDEWAIT_VMTEST_IMAGE"
 func TestMain(m *testing.M) {
 	makeIfAsked()
 	vmtest.CrashIfAsked(newCrashing)
+	vmtest.KeepIfAsked(newLeased)
 	os.Exit(run(m))
 }
 
@@ -49,12 +50,16 @@ func guestImage() (image.Image, error) {
 	return image.Build(context.Background(), image.Options{Dir: os.Getenv(imageDir), Agent: os.Getenv(agentPath)})
 }
 
-func newBackend(runDir string) (vm.Backend, error) {
+func newBackend(runDir string) (vm.Backend, error) { return newLeased(runDir, "") }
+
+func newLeased(runDir, lease string) (vm.Backend, error) {
 	img, err := guestImage()
 	if err != nil {
 		return nil, err
 	}
-	return qemu.New(qemu.Options{Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace})
+	return qemu.New(qemu.Options{
+		Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, Keeper: os.Getenv(agentPath), Lease: lease, BootTimeout: time.Minute,
+	})
 }
 
 // newFastBackend makes a backend that restores machines from snapshots.
@@ -64,6 +69,14 @@ func newFastBackend(runDir string) (*qemu.Backend, error) {
 		return nil, err
 	}
 	return qemu.New(qemu.Options{Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, Snapshots: 3, BootTimeout: 2 * time.Minute})
+}
+
+func TestAdoption(t *testing.T) {
+	vmtest.Adoption(t, newLeased, 40*time.Second)
+}
+
+func TestConformanceOfKept(t *testing.T) {
+	vmtest.ConformanceOfKept(t, newBackend, killGrace)
 }
 
 func TestConformance(t *testing.T) {

@@ -27,9 +27,9 @@ const (
 // restoreOnce starts QEMU with a state in place of a boot, and gives the guest
 // its run. When it fails nothing is left.
 func (b *Backend) restoreOnce(ctx context.Context, run *host.Run, s vm.Spec, accel string, state *os.File, timeout time.Duration) (*machine, error) {
-	m := b.newMachine(accel)
+	m := b.newMachine(run, accel)
 	m.start.Kind = vm.StartSnapshot
-	return m, m.orGone(ctx, m.restore(ctx, b, run, s, state, timeout))
+	return m, m.orGone(ctx, m.restore(ctx, b, s, state, timeout))
 }
 
 // silentError says that a restored machine lived and did not answer, which may
@@ -38,9 +38,9 @@ type silentError struct{ error }
 
 func (e *silentError) Unwrap() error { return e.error }
 
-func (m *machine) restore(ctx context.Context, b *Backend, run *host.Run, s vm.Spec, state *os.File, timeout time.Duration) error {
+func (m *machine) restore(ctx context.Context, b *Backend, s vm.Spec, state *os.File, timeout time.Duration) error {
 	args := append(arguments(s, m.accel, machineMicroVM), "-incoming", fmt.Sprintf("fd:%d", fdMore))
-	conn, err := m.launch(ctx, b, run, s, args, state)
+	conn, err := m.launch(ctx, b, s, args, state)
 	if err != nil {
 		return err
 	}
@@ -97,9 +97,9 @@ func (b *Backend) save(ctx context.Context, sh shape) (draft *snapshot.Draft, er
 	}()
 	for range bootAttempts {
 		_, err = b.runs.Create(ctx, saveRun, func(ctx context.Context, run *host.Run) (*machine, error) {
-			m := b.newMachine(sh.accel)
+			m := b.newMachine(run, sh.accel)
 			var err error
-			draft, err = m.save(ctx, b, run, sh)
+			draft, err = m.save(ctx, b, sh)
 			return m, m.orGone(ctx, err)
 		})
 		if f := new(vm.Failure); err == nil || ctx.Err() != nil || !errors.As(err, &f) {
@@ -127,7 +127,7 @@ func enoughMemory(sh shape) error {
 	return nil
 }
 
-func (m *machine) save(ctx context.Context, b *Backend, run *host.Run, sh shape) (*snapshot.Draft, error) {
+func (m *machine) save(ctx context.Context, b *Backend, sh shape) (*snapshot.Draft, error) {
 	ours, theirs, err := host.SocketPair()
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (m *machine) save(ctx context.Context, b *Backend, run *host.Run, sh shape)
 		// The machine is stopped when it is saved, and has to go on when it is
 		// restored: whether it ran is not to be told.
 		"-global", "migration.store-global-state=off")
-	conn, err := m.launch(ctx, b, run, sh.spec, args, theirs)
+	conn, err := m.launch(ctx, b, sh.spec, args, theirs)
 	theirs.Close()
 	if err != nil {
 		return nil, err

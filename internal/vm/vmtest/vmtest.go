@@ -31,6 +31,9 @@ import (
 // machine and wait to be killed. It names the directory of runs.
 const crashRun = "TIDEWAIT_VMTEST_RUNDIR"
 
+// crashKeep is the environment variable that gives that machine a keeper.
+const crashKeep = "TIDEWAIT_VMTEST_KEEP"
+
 // Backend makes the backend under test in a directory of runs.
 type Backend func(runDir string) (vm.Backend, error)
 
@@ -58,7 +61,9 @@ func CrashIfAsked(newBackend Backend) {
 	}
 	b, err := newBackend(dir)
 	if err == nil {
-		_, err = b.Create(context.Background(), spec("crashed"))
+		s := spec("crashed")
+		s.Keep = os.Getenv(crashKeep) != ""
+		_, err = b.Create(context.Background(), s)
 	}
 	if err != nil {
 		fmt.Println(err)
@@ -74,10 +79,18 @@ func spec(runID string) vm.Spec {
 
 // Conformance tests a backend. killGrace is the one it was made with.
 func Conformance(t *testing.T, newBackend Backend, killGrace time.Duration) {
-	s := &suite{newBackend: newBackend, killGrace: killGrace, dir: t.TempDir()}
+	conformance(t, &suite{newBackend: newBackend, killGrace: killGrace, dir: t.TempDir()})
+}
+
+// ConformanceOfKept tests a backend whose machines have keepers.
+func ConformanceOfKept(t *testing.T, newBackend Backend, killGrace time.Duration) {
+	conformance(t, &suite{newBackend: newBackend, killGrace: killGrace, dir: t.TempDir(), keep: true})
+}
+
+func conformance(t *testing.T, s *suite) {
 	require.NoError(t, os.Chmod(s.dir, 0o700), "machines must not need a way to their files")
 	var err error
-	s.backend, err = newBackend(s.dir)
+	s.backend, err = s.newBackend(s.dir)
 	require.NoError(t, err)
 
 	t.Run("probe", s.probe)
@@ -105,13 +118,20 @@ type suite struct {
 	backend    vm.Backend
 	killGrace  time.Duration
 	dir        string
+	keep       bool // machines have keepers
 	enforced   bool // as the probe says
+}
+
+func (s *suite) spec(runID string) vm.Spec {
+	of := spec(runID)
+	of.Keep = s.keep
+	return of
 }
 
 // create makes a machine that is destroyed with the test.
 func (s *suite) create(t *testing.T, runID string) vm.VM {
 	t.Helper()
-	m, err := s.backend.Create(t.Context(), spec(runID))
+	m, err := s.backend.Create(t.Context(), s.spec(runID))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.backend.Destroy(context.Background(), runID)) })
 	return m
@@ -402,7 +422,7 @@ func (s *suite) createTwice(t *testing.T) {
 	var errs [2]error
 	var wg sync.WaitGroup
 	for i := range both {
-		wg.Go(func() { both[i], errs[i] = s.backend.Create(t.Context(), spec("twice")) })
+		wg.Go(func() { both[i], errs[i] = s.backend.Create(t.Context(), s.spec("twice")) })
 	}
 	wg.Wait()
 	require.NoError(t, errors.Join(errs[:]...))
@@ -417,7 +437,7 @@ func (s *suite) destroyWhileCreating(t *testing.T) {
 	created := make(chan struct{})
 	go func() {
 		defer close(created)
-		_, _ = s.backend.Create(t.Context(), spec("undone")) // it may be ready just before
+		_, _ = s.backend.Create(t.Context(), s.spec("undone")) // it may be ready just before
 	}()
 	require.Eventually(t, func() bool {
 		ids, err := s.backend.List(t.Context())
@@ -435,6 +455,9 @@ func (s *suite) destroyWhileCreating(t *testing.T) {
 func (s *suite) crashed(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), crashRun+"="+s.dir)
+	if s.keep {
+		cmd.Env = append(cmd.Env, crashKeep+"=1")
+	}
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
@@ -472,10 +495,15 @@ func (s *suite) probe(t *testing.T) {
 // requireGone waits for a process to end; what waits to be reaped has ended.
 func requireGone(t *testing.T, pid int) {
 	t.Helper()
+	awaitGone(t, pid, 10*time.Second)
+}
+
+func awaitGone(t *testing.T, pid int, patience time.Duration) {
+	t.Helper()
 	require.Eventually(t, func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || bytes.Contains(stat, []byte(") Z "))
-	}, 10*time.Second, time.Millisecond, "process %d is still there", pid)
+	}, patience, time.Millisecond, "process %d is still there", pid)
 	runtime.Gosched()
 }
 
