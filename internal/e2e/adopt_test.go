@@ -65,7 +65,7 @@ func TestRunsOutliveTheirAgent(t *testing.T) {
 	for i, end := range []func() error{node.Kill, node.Stop, node.Stop} {
 		require.NoError(t, end())
 		require.NoError(t, node.Start(t.Context()))
-		p.begun(i+2)
+		p.begun(i + 2)
 	}
 	m := p.wholeRun("port", 300)
 	took := m.PhaseList[0].Runs[0].EndedAt.Sub(m.PhaseList[0].Runs[0].StartedAt)
