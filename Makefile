@@ -19,6 +19,8 @@ TEST_TIMEOUT  ?= 30m# of each package's tests
 TEST_FLAGS    ?=# such as -run TestPass, -count 20 or -v
 FUZZ_TIME     ?= 20s# of each fuzz target
 SIMULATED_HOURS ?= 1000000# of make simulate
+TIDEWAIT_FAULT_MINUTES ?= 20# of random faults of make faults
+TIDEWAIT_FAULT_SEED ?= $(shell date +%s)# of the same
 BOOTS ?= 500# of make boots
 
 .PHONY: help
@@ -80,6 +82,11 @@ fuzz: ## Run every fuzz target for FUZZ_TIME
 .PHONY: simulate
 simulate: ## Play the order of phases for SIMULATED_HOURS, event by event
 	TIDEWAIT_SIMULATED_HOURS=$(SIMULATED_HOURS) go test -count=1 -timeout $(TEST_TIMEOUT) -run '^TestSimulation' -v ./internal/capacity
+
+.PHONY: faults
+faults: deps build ## Let every fault happen at every step of both backends, then random ones for TIDEWAIT_FAULT_MINUTES
+	TIDEWAIT_FAULT_MINUTES=$(TIDEWAIT_FAULT_MINUTES) TIDEWAIT_FAULT_SEED=$(TIDEWAIT_FAULT_SEED) \
+		go test -count=1 -timeout 3h -v -run '^Test(FaultMatrix|FaultsOfMicroVMs|RandomFaults)$$' ./internal/e2e
 
 .PHONY: boots
 boots: deps ## Boot BOOTS microVMs one after another; none may fail

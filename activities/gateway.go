@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -9,6 +10,7 @@ import (
 
 	"tidewait/internal/gateway"
 	"tidewait/internal/heartbeat"
+	"tidewait/internal/objects"
 	"tidewait/workflows"
 )
 
@@ -29,13 +31,24 @@ const gatewayBeat = 5 * time.Second
 // OpenCheckout opens a launch's checkout.
 func (g *Gateway) OpenCheckout(ctx context.Context, in workflows.OpenCheckoutInput) (workflows.Checkout, error) {
 	defer heartbeat.Keep(ctx, gatewayBeat, heartbeat.Bare)()
-	c, err := g.Gateway.Open(ctx, in)
-	return c, asTemporal(err)
+	return g.whileConnected(ctx, func(ctx context.Context) (workflows.Checkout, error) { return g.Gateway.Open(ctx, in) })
 }
 
 // CommitResults makes a run's results a commit.
 func (g *Gateway) CommitResults(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
 	defer heartbeat.Keep(ctx, gatewayBeat, heartbeat.Bare)()
-	c, err := g.Gateway.Commit(ctx, in)
+	return g.whileConnected(ctx, func(ctx context.Context) (workflows.Checkout, error) { return g.Gateway.Commit(ctx, in) })
+}
+
+// whileConnected fails at once when the connection to the object store is lost, so
+// that the server tries again; by itself the client would wait for what was under
+// way, and the heartbeats would say that all is well.
+func (g *Gateway) whileConnected(ctx context.Context, do func(context.Context) (workflows.Checkout, error)) (workflows.Checkout, error) {
+	connected, stop := objects.Unbroken(ctx, g.Gateway.JS.Conn())
+	defer stop()
+	c, err := do(connected)
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(connected), objects.ErrInterrupted) {
+		err = objects.ErrInterrupted // the client says that somebody cancelled
+	}
 	return c, asTemporal(err)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"os"
 	"time"
 
 	"tidewait/internal/agent/journal"
@@ -367,10 +367,7 @@ func (e *execution) limit(ctx context.Context, doing string) (context.Context, c
 func (e *execution) inject(ctx context.Context, machine vm.VM) error {
 	ctx, cancel := e.limit(ctx, "putting the workspace into the machine")
 	defer cancel()
-	obj, err := e.agent.inputs.Get(ctx, e.in.Input.Name)
-	if err != nil {
-		return fmt.Errorf("read the workspace from the object store: %w", orCause(ctx, err))
-	}
+	obj := objects.Open(ctx, e.agent.NATS, e.agent.inputs, e.in.Input.Name)
 	defer obj.Close()
 	m, err := machine.Inject(ctx, obj)
 	if err != nil {
@@ -390,29 +387,40 @@ func orCause(ctx context.Context, err error) error {
 	return err
 }
 
-// collect streams the changed files into the node's bucket. The object counts
+// collect brings the changed files into the node's bucket, by way of a file: when
+// the connection is lost the machine need not be asked again. The object counts
 // only when its digest is the machine's.
 func (e *execution) collect(ctx context.Context, machine vm.VM, res *workflows.ExecuteRunResult) error {
 	ctx, cancel := e.limit(ctx, "collecting the results")
 	defer cancel()
-	r, w := io.Pipe()
-	stored := make(chan error, 1)
-	go func() {
-		_, err := objects.Put(ctx, e.agent.results, e.in.Machine.RunID, r)
-		_ = r.CloseWithError(err)
-		stored <- err
-	}()
-	result, err := machine.Collect(ctx, e.in.Collect, e.agent.Limits, w)
-	_ = w.CloseWithError(err)
-	if putErr := <-stored; err == nil && putErr != nil {
-		err = fmt.Errorf("keep the results in the object store: %w", putErr)
+	spool, err := spoolFile()
+	if err != nil {
+		return err
 	}
+	defer spool.Close()
+	result, err := machine.Collect(ctx, e.in.Collect, e.agent.Limits, spool)
 	if err != nil {
 		return orCause(ctx, err)
+	}
+	if err := objects.Keep(ctx, e.agent.NATS, e.agent.results, e.in.Machine.RunID, spool); err != nil {
+		return orCause(ctx, fmt.Errorf("keep the results in the object store: %w", err))
 	}
 	res.Results = workflows.Object{Bucket: api.BucketResults(e.agent.Node), Name: e.in.Machine.RunID, SHA256: result.SHA256}
 	res.Deleted = result.Deleted
 	return nil
+}
+
+// spoolFile makes a file that is gone when it is closed, or the agent ends.
+func spoolFile() (*os.File, error) {
+	file, err := os.CreateTemp("", "tidewait-results-")
+	if err != nil {
+		return nil, fmt.Errorf("make a file for the results: %w", err)
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("make a file for the results: %w", err)
+	}
+	return file, nil
 }
 
 // destroy ends the machine whatever happened, on a context that no

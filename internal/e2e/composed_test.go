@@ -263,7 +263,7 @@ func TestTheAgentsDeathLosesAllMachinesOfAPhase(t *testing.T) {
 func TestAComposedPhaseInMicroVMs(t *testing.T) {
 	t.Parallel()
 	p := start(t)
-	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi", "TIDEWAIT_NODE_BOOT_TIMEOUT=1m")
+	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi")
 
 	out, errs, code := p.tidewait("mission", "launch", "--wait", p.write(team(t, "team", "microvm", "until: [author]",
 		agentDoc{name: "author", script: "until busybox wget -q -O from-server.txt http://server/name; do sleep 0.2; done; hostname > author.txt"},

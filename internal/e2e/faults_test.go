@@ -2,11 +2,8 @@ package e2e
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,89 +13,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 
 	"tidewait/internal/api"
-	"tidewait/internal/local"
 )
-
-// bigWorkspace is a workspace whose injection and collection last long enough
-// to be interrupted.
-func bigWorkspace(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	data := make([]byte, 48<<20)
-	_, err := rand.Read(data)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "big.bin"), data, 0o600))
-	return dir
-}
-
-// awaitStep returns when the agent of node n1 logged that a run takes a step. The log
-// is read faster than anything else could tell.
-func (p *product) awaitStep(run, step string) {
-	p.t.Helper()
-	path := filepath.Join(p.dir, "stack", "logs", "n1.log")
-	want := "run=" + run + " step=" + step
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), want) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			p.t.Fatalf("the agent of n1 never logged %q", want)
-		}
-	}
-}
-
-// TestSIGKILL kills each role at each step of a run. The role is started again,
-// and the mission must end as if nothing had happened: the node's next agent goes
-// on with a run whose command was begun, and one lost before that is run again and
-// costs the phase no attempt.
-func TestSIGKILL(t *testing.T) {
-	long(t, 240*time.Second)
-	p := start(t)
-	work := bigWorkspace(t)
-	node := p.node("TIDEWAIT_LOG_LEVEL=debug", "TIDEWAIT_NODE_DISK=8Gi", keepRuns)
-	roles := map[string]*local.Worker{"engine": p.engine, "gateway": p.gateway, "node": node}
-	next := 1
-	for _, step := range []string{"inject", "run", "collect", "destroy"} {
-		for _, role := range []string{"engine", "gateway", "node"} {
-			t.Run(role+" during "+step, func(t *testing.T) {
-				name := step + "-" + role
-				path := p.write(missionDoc{name: name, phases: []phaseDoc{{
-					name: "work", script: "sleep 1; cat big.bin big.bin > twice.bin; rm big.bin",
-				}}})
-				replaceWorkspace(t, path, "{path: "+work+"}")
-				replaceInFile(t, path, "disk: 64Mi", "disk: 512Mi")
-				p.must("mission", "launch", path)
-				run := fmt.Sprintf("r%d-1", next)
-				next++
-
-				p.awaitStep(run, step)
-				require.NoError(t, roles[role].Kill())
-				require.NoError(t, roles[role].Start(t.Context()))
-
-				m := p.ended(name)
-				require.Equal(t, "succeeded", m.Status, m.Failure)
-				require.Equal(t, "succeeded", m.PhaseList[0].Runs[len(m.PhaseList[0].Runs)-1].Status)
-				for _, r := range m.PhaseList[0].Runs[:len(m.PhaseList[0].Runs)-1] {
-					require.Equal(t, "lost", r.Status)
-				}
-				if role != "node" || step != "inject" {
-					require.Len(t, m.PhaseList[0].Runs, 1, "only a node's end before the command costs a run")
-				}
-				var results api.Results
-				require.NoError(t, jsonOf(p.must("mission", "results", name, "-o", "json"), &results))
-				require.Len(t, results.Commits, 1)
-				require.Equal(t, m.PhaseList[0].Commit, results.Commits[0].Commit)
-				p.nothingLeft()
-			})
-		}
-	}
-}
 
 func TestRestartsKeepTheFirstRefusal(t *testing.T) {
 	t.Parallel()

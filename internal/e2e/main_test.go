@@ -17,6 +17,7 @@ var bin string
 
 func TestMain(m *testing.M) {
 	devstack.MaybeRunNATS()
+	takeFaultSettings()
 	os.Exit(runTests(m))
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
@@ -20,6 +21,7 @@ import (
 	"tidewait/internal/devstack"
 	"tidewait/internal/devstack/devstacktest"
 	"tidewait/internal/local"
+	"tidewait/internal/natsrpc"
 )
 
 // quick makes every interval short enough to be waited for, in the proportions
@@ -40,6 +42,7 @@ type product struct {
 	dir      string
 	db       *pgx.Conn
 	temporal client.Client
+	nats     *nats.Conn // nil: the product uses one that is not the stack's
 	engine   *local.Worker
 	gateway  *local.Worker
 	agent    *local.Worker // of node n1
@@ -58,7 +61,7 @@ func startOn(t *testing.T, services []devstack.Name, env ...string) *product {
 	ctx := t.Context()
 	dir := devstacktest.Dir(t)
 	p, err := local.Start(ctx, local.Options{
-		Worker: filepath.Join(bin, "tidewait-worker"), Patience: 4 * time.Minute,
+		Worker: filepath.Join(bin, "tidewait-worker"), Patience: 5 * time.Minute,
 		Env:   append(append([]string{"TIDEWAIT_DATA_DIR=" + dir}, quick...), env...),
 		Stack: devstack.Options{Dir: filepath.Join(dir, "stack"), Services: services, TemporalCLI: devstacktest.TemporalCLI(t)},
 	})
@@ -80,6 +83,11 @@ func startOn(t *testing.T, services []devstack.Name, env ...string) *product {
 	pr.temporal, err = client.DialContext(ctx, client.Options{HostPort: p.Stack.TemporalAddress})
 	require.NoError(t, err)
 	t.Cleanup(pr.temporal.Close)
+	if p.Stack.NATS != nil {
+		pr.nats, err = nats.Connect(p.Stack.NATSURL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+		require.NoError(t, err)
+		t.Cleanup(pr.nats.Close)
+	}
 	return pr
 }
 
@@ -99,7 +107,7 @@ func (p *product) node(env ...string) *local.Worker {
 	p.t.Helper()
 	w, err := p.StartNode(p.t.Context(), "n1", append([]string{
 		"TIDEWAIT_NODE_BACKENDS=process", "TIDEWAIT_NODE_CPUS=2", "TIDEWAIT_NODE_MEMORY=600Mi", "TIDEWAIT_NODE_DISK=4Gi",
-		"TIDEWAIT_NODE_BOOT_TIMEOUT=1m", "TIDEWAIT_NODE_PROBE_TIMEOUT=3m", // where many boot on two cores
+		"TIDEWAIT_NODE_BOOT_TIMEOUT=2m", "TIDEWAIT_NODE_PROBE_TIMEOUT=4m", // where many boot on two cores
 	}, env...)...)
 	require.NoError(p.t, err)
 	p.agent = w
@@ -141,10 +149,14 @@ func (p *product) write(m missionDoc) string {
 	return path
 }
 
+// show asks an engine for a mission as the CLI does, without the cost of a process
+// for each of many looks.
 func (p *product) show(name string) api.MissionDetail {
 	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
 	var m api.MissionDetail
-	require.NoError(p.t, json.Unmarshal([]byte(p.must("mission", "show", name, "-o", "json")), &m))
+	require.NoError(p.t, natsrpc.Ask(ctx, p.nats, api.SubjectMissionShow, api.NameRequest{Name: name}, &m))
 	return m
 }
 

@@ -65,7 +65,7 @@ const allSecrets = `secrets: [{name: API_TOKEN, from: "file:api-token"}, {name: 
 func TestSecretsAreNowhereElse(t *testing.T) {
 	t.Parallel()
 	p, s := startWithSecrets(t)
-	p.node("TIDEWAIT_NODE_BACKENDS=process,microvm", "TIDEWAIT_NODE_MEMORY=1500Mi", "TIDEWAIT_NODE_BOOT_TIMEOUT=60s")
+	p.node("TIDEWAIT_NODE_BACKENDS=process,microvm", "TIDEWAIT_NODE_MEMORY=1500Mi")
 	control := random("control")
 	sum := sha256.Sum256([]byte(s.file + s.env + s.command))
 

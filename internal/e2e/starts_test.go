@@ -16,7 +16,7 @@ import (
 func TestFastStarts(t *testing.T) {
 	long(t, 60*time.Second)
 	p := start(t)
-	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi", "TIDEWAIT_NODE_BOOT_TIMEOUT=1m")
+	p.node("TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi")
 	starts := func() vm.Starts {
 		var n api.NodeDetail
 		require.NoError(t, json.Unmarshal([]byte(p.must("node", "show", "n1", "-o", "json")), &n))

@@ -16,8 +16,11 @@ var longGrace = []string{"TIDEWAIT_NODE_KILL_GRACE=10s", "TIDEWAIT_FLEET_LEASE=3
 // started.
 var backends = map[string][]string{
 	"process": nil,
-	"microvm": {"TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi", "TIDEWAIT_NODE_BOOT_TIMEOUT=40s", "TIDEWAIT_NODE_PROBE_TIMEOUT=2m"},
+	"microvm": {"TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_MEMORY=1Gi"},
 }
+
+// about is how long a test of a backend takes here, beyond what most take.
+var about = map[string]time.Duration{"microvm": time.Minute}
 
 // machineGone cancels a mission and returns after what time its machine was gone.
 func (p *product) machineGone(args ...string) time.Duration {
@@ -33,7 +36,7 @@ func TestACancelledRunIsGoneInTime(t *testing.T) {
 	t.Parallel()
 	for backend, env := range backends {
 		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
+			long(t, about[backend])
 			p := start(t, longGrace...)
 			p.node(append(env, longGrace...)...)
 			// PID 1 of the guest and a trap of the shell: the command hears TERM and ignores it.
@@ -78,7 +81,7 @@ func TestWhatACancelledRunHadMadeIsKept(t *testing.T) {
 	t.Parallel()
 	for backend, env := range backends {
 		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
+			long(t, about[backend])
 			p := start(t, longGrace...)
 			p.node(append(env, longGrace...)...)
 			p.launch(missionDoc{name: "m", backend: backend, phases: []phaseDoc{
@@ -147,7 +150,7 @@ func TestHowACommandEndedIsToldApart(t *testing.T) {
 	t.Parallel()
 	for backend, env := range backends {
 		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
+			long(t, about[backend])
 			p := start(t)
 			p.node(env...)
 			for _, test := range []struct {

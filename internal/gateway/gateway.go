@@ -162,7 +162,7 @@ func (g *Gateway) get(ctx context.Context, o workflows.Object) (jetstream.Object
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", o.Bucket, err)
 	}
-	obj, err := store.Get(ctx, o.Name)
+	obj, err := objects.Get(ctx, store, o.Name)
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
 		return nil, &workspace.Refused{
 			Code: workspace.Missing, Message: fmt.Sprintf("object %s is not in bucket %s any more; launch the mission again", o.Name, o.Bucket),

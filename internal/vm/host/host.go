@@ -63,6 +63,9 @@ func OpenRuns[M Machine](root string) (*Runs[M], error) {
 		return nil, err
 	}
 	for _, dir := range left {
+		if _, err := os.Stat(filepath.Join(dir, journalName)); errors.Is(err, fs.ErrNotExist) {
+			_ = os.Remove(filepath.Join(dir, journalName+".new")) // whose writer died before it had a name
+		}
 		_ = os.Remove(dir) // of a run that was about to begin or to go; any other is not empty, and stays
 	}
 	return &Runs[M]{root: root, slots: map[string]*slot[M]{}}, nil

@@ -310,10 +310,12 @@ func signalName(s syscall.Signal) string {
 	return fmt.Sprintf("SIG%d", int(s))
 }
 
-// beat tells the host every second that the guest lives.
+// beat tells the host every second that the guest lives. After stop it tells
+// nothing more: what the host asks for next is answered by other frames.
 func (s *server) beat() (stop func()) {
-	over := make(chan struct{})
+	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(ended)
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
@@ -327,7 +329,10 @@ func (s *server) beat() (stop func()) {
 			}
 		}
 	}()
-	return func() { close(over) }
+	return func() {
+		close(over)
+		<-ended
+	}
 }
 
 func freeKiB() int64 {
