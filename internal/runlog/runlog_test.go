@@ -179,3 +179,43 @@ func TestOneLogDoesNotHoldUpAnother(t *testing.T) {
 	require.Less(t, len(lines), 3*burst*(64<<10)/(LineCost+1), "most of the flood is dropped")
 	require.Regexp(t, `^system \d+ lines \(\d+ bytes\) were dropped here: more than 65536 bytes came in a second$`, lines[len(lines)-1])
 }
+
+// TestALogIsGoneOnWith: the next writer knows how far the one before it got, and
+// spends what that one left.
+func TestALogIsGoneOnWith(t *testing.T) {
+	b := newBroker(t)
+	limits := Limits{Bytes: 4000, Rate: 1 << 20, Buffer: 1 << 20}
+	p := b.publisher(t, limits)
+	first := p.Open("r1-1", "tidewait.log.m.1.p.r1-1")
+	at, err := first.Position(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, at, "there is no line yet")
+	for i := range 3 {
+		first.LineAt("stdout", fmt.Appendf(nil, "line %d", i), fmt.Sprintf("%d 0 %d", 7*(i+1), i+1))
+	}
+	require.NoError(t, p.Close(t.Context(), "r1-1"))
+
+	next := p.Open("r1-1", "tidewait.log.m.1.p.r1-1")
+	at, err = next.Position(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "21 0 3", at)
+	next.Spend(3, 21)
+	for i := range 20 {
+		next.LineAt("stdout", []byte("more"), fmt.Sprintf("%d 0 %d", 21+5*(i+1), 3+i+1))
+	}
+	require.Eventually(t, func() bool {
+		at, err = next.Position(t.Context())
+		return err == nil && at == "81 0 15"
+	}, 10*time.Second, time.Millisecond, "of 3000 bytes 597 are spent, and each line costs 196: twelve more, and then a word that has no place of its own")
+	require.NoError(t, p.Close(t.Context(), "r1-1"))
+	at, err = next.Position(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "121 0 23", at)
+
+	last := p.Open("r1-1", "tidewait.log.m.1.p.r1-1")
+	last.Spend(23, 121)
+	last.LineAt("stdout", []byte("the end"), "129 0 24")
+	require.NoError(t, p.Close(t.Context(), "r1-1"))
+	lines := b.stored(t, "tidewait.log.m.1.p.r1-1")
+	require.Contains(t, lines[len(lines)-1], "the end", "a log that was cut keeps its last lines")
+}
