@@ -34,6 +34,7 @@ type fault struct {
 	// long are the steps at which a frozen part stays away until others have gone
 	// on without it; at the rest it is back within its lease.
 	long []string
+	env  []string // of the nodes, beside the usual
 }
 
 // part is what the fault happens to.
@@ -49,6 +50,7 @@ var (
 	gatewayKilled = fault{name: "gateway SIGKILL", strike: func(c *cell) func() { return c.kill(c.gateway) }}
 	engineKilled  = fault{name: "engine SIGKILL", strike: func(c *cell) func() { return c.kill(c.engine) }}
 	agentKilled   = fault{name: "agent SIGKILL", strike: func(c *cell) func() { return c.kill(c.agent) }}
+	agentReplaced = fault{name: "agent-kept SIGKILL", strike: func(c *cell) func() { return c.kill(c.agent) }, env: []string{keepRuns}}
 	gatewayFrozen = fault{name: "gateway SIGSTOP", strike: (*cell).freezeGateway, long: []string{"destroy"}}
 	engineFrozen  = fault{name: "engine SIGSTOP", strike: (*cell).freezeEngine, long: []string{"place", "destroy"}}
 	agentFrozen   = fault{name: "agent SIGSTOP", strike: (*cell).freezeAgent, long: []string{"create", "run", "collect", "destroy"}}
@@ -59,7 +61,7 @@ var (
 )
 
 var faults = []fault{
-	gatewayKilled, engineKilled, agentKilled, gatewayFrozen, engineFrozen, agentFrozen, machineKilled, postgresAway, natsAway, temporalAway,
+	gatewayKilled, engineKilled, agentKilled, agentReplaced, gatewayFrozen, engineFrozen, agentFrozen, machineKilled, postgresAway, natsAway, temporalAway,
 }
 
 // faultStack is a product whose parts are struck.
@@ -70,7 +72,6 @@ type faultStack struct {
 	standby *local.Worker // an engine that runs only while the other is away
 	work    string        // the directory that is every mission's workspace
 	twice   string        // the id of the blob that second phases make of it
-	keep    bool          // runs outlive their agent
 }
 
 // cell is one fault at one step of a mission's second phase.

@@ -28,11 +28,7 @@ func TestFaultMatrix(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			long(t, 100*time.Second)
-			var env []string
-			if f.name == agentKilled.name {
-				env = append(env, keepRuns)
-			}
-			s := startFaults(t, "process", env...)
+			s := startFaults(t, "process", f.env...)
 			for _, step := range faultSteps {
 				t.Run(step, func(t *testing.T) { s.in(t).play(f, step, table) })
 			}
@@ -50,12 +46,12 @@ var faultNodes = map[string][]string{
 // phase, so that a phase which lost its node has another.
 func startFaults(t *testing.T, backend string, env ...string) *faultStack {
 	t.Helper()
-	s := &faultStack{product: start(t), backend: backend, work: t.TempDir(), keep: slices.Contains(env, keepRuns)}
+	s := &faultStack{product: start(t), backend: backend, work: t.TempDir()}
 	for _, id := range []string{"n1", "n2"} {
-		w, err := s.StartNode(t.Context(), id, append([]string{
+		w, err := s.StartNode(t.Context(), id, slices.Concat([]string{
 			"TIDEWAIT_LOG_LEVEL=debug", "TIDEWAIT_NODE_CPUS=2", "TIDEWAIT_NODE_DISK=4Gi",
 			"TIDEWAIT_NODE_BOOT_TIMEOUT=2m", "TIDEWAIT_NODE_PROBE_TIMEOUT=4m",
-		}, slices.Concat(faultNodes[backend], env)...)...)
+		}, faultNodes[backend], env)...)
 		require.NoError(t, err)
 		s.agents = append(s.agents, w)
 	}
@@ -111,8 +107,9 @@ type want struct {
 	runs  int      // at most
 }
 
-// wanted says what a fault may do to a phase: an agent that dies before the command
-// is begun, or is away for longer than its lease, costs it a run; a machine that dies fails it, because its
+// wanted says what a fault may do to a phase: an agent that dies, or is away for
+// longer than its lease, costs it a run, unless its runs are kept and the command
+// was begun; a machine that dies fails it, because its
 // command may not be one that can be repeated.
 func (c *cell) wanted() want {
 	switch c.fault.name {
@@ -128,8 +125,11 @@ func (c *cell) wanted() want {
 			return want{codes: []string{"collect_failed", "machine_died"}, lucky: true, runs: 1}
 		}
 	case agentKilled.name:
-		if c.keep && slices.Contains([]string{"run", "collect", "destroy"}, c.hit) {
-			return want{runs: 1} // the next agent goes on with it
+		return want{runs: 2}
+	case agentReplaced.name:
+		switch c.hit {
+		case "run", "collect", "destroy": // the next one goes on with it
+			return want{runs: 1}
 		}
 		return want{runs: 2}
 	case agentFrozen.name, engineFrozen.name:

@@ -52,7 +52,7 @@ func admitAll(t testing.TB, nc *nats.Conn) {
 	ready := make(chan struct{})
 	served := make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
-	t.Cleanup(func() { stop(); <-served })
+	t.Cleanup(func() { stop(); require.NoError(t, <-served) })
 	go func() {
 		served <- natsrpc.Service{
 			Name: "engines", Version: "1.0.0", Log: slog.New(slog.DiscardHandler),
