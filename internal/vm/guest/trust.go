@@ -26,7 +26,7 @@ const (
 // guestCodes are the failures that a guest may report in place of each answer.
 // Others, such as the end of a turn, are the host's to find.
 var guestCodes = map[Kind][]vm.FailureCode{
-	KindReady:  {vm.BootFailed},
+	KindReady:  {vm.BootFailed, vm.ImageInvalid},
 	KindPutOK:  {vm.InjectFailed},
 	KindExit:   {vm.CommandNotFound},
 	KindTarEnd: {vm.CollectFailed, vm.ResultsTooLarge},
