@@ -298,7 +298,9 @@ func (e *execution) fromCommand(ctx, turn context.Context, machine vm.VM, comman
 		return res
 	}
 	e.step("collect", &res.Info)
-	if err := e.collect(turn, machine, &res); err != nil {
+	whole, cancel := e.agent.keeping(turn)
+	defer cancel()
+	if err := e.collect(whole, machine, &res); err != nil {
 		return failed(res, vm.CollectFailed, e.orTurn(turn, err))
 	}
 	return res

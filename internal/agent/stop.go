@@ -34,7 +34,9 @@ func stopOf(ctx context.Context) *stopped {
 
 // StopRun ends a run because a person asked for it: its command gets TERM, a
 // grace period, and then the machine is killed. With keep, what is there is
-// collected when the command ends within its grace, for as long as that lasts.
+// collected when the command ends within its grace, for as long as that lasts; a
+// run that is collecting by then goes on with that, and succeeds when it is done in
+// the same time.
 // It returns at once; Execute returns when the machine is gone. The error is
 // [ErrNoRun].
 func (a *Agent) StopRun(id, reason string, keep bool) error {
@@ -47,6 +49,23 @@ func (a *Agent) StopRun(id, reason string, keep bool) error {
 	a.Log.Info("stopping a run", "run", id, "reason", reason, "keep", keep)
 	r.stop(&stopped{reason: reason, at: time.Now(), keep: keep})
 	return nil
+}
+
+// keeping is ctx for what is being collected already: when the run is stopped and
+// its work is wanted, it goes on for the grace.
+func (a *Agent) keeping(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if errors.Is(cause, vm.ErrKeep) {
+			select {
+			case <-time.After(a.KillGrace):
+			case <-longer.Done():
+			}
+		}
+		cancel(cause)
+	})
+	return longer, func() { unhook(); cancel(nil) }
 }
 
 // keep collects what a stopped run has made, in what is left of its grace.
