@@ -198,7 +198,7 @@ func newMicroVM(ctx context.Context, b *bench) (*microVM, error) {
 	if m.input, err = archive(jobBytes); err != nil {
 		return nil, err
 	}
-	if m.backend, err = qemu.New(qemu.Options{Image: img, RunDir: filepath.Join(dir, "runs")}); err != nil {
+	if m.backend, err = qemu.New(qemu.Options{Image: img, RunDir: filepath.Join(dir, "runs"), BootTimeout: time.Minute}); err != nil {
 		return nil, err
 	}
 	if err := m.learn(ctx); err != nil {
@@ -218,7 +218,7 @@ func newMicroVM(ctx context.Context, b *bench) (*microVM, error) {
 		return nil, err
 	}
 	b.say("microvm: making a snapshot")
-	m.fast, err = qemu.New(qemu.Options{Image: img, RunDir: filepath.Join(dir, "fast"), Snapshots: 1})
+	m.fast, err = qemu.New(qemu.Options{Image: img, RunDir: filepath.Join(dir, "fast"), Snapshots: 1, BootTimeout: time.Minute})
 	if err != nil {
 		return nil, err
 	}

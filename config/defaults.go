@@ -37,7 +37,7 @@ func Defaults() Settings {
 			Slots:        16,
 			StartLimit:   2,
 			Accel:        "auto",
-			BootTimeout:  10 * time.Second,
+			BootTimeout:  30 * time.Second,
 			StepTimeout:  2 * time.Minute,
 			KillGrace:    10 * time.Second,
 			ResultFiles:  20000,

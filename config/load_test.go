@@ -54,7 +54,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Node: config.Node{
 			Labels: map[string]string{}, Backends: []string{"microvm", "process"}, Slots: 16, StartLimit: 2,
-			Accel: "auto", BootTimeout: 10 * time.Second, StepTimeout: 2 * time.Minute, KillGrace: 10 * time.Second,
+			Accel: "auto", BootTimeout: 30 * time.Second, StepTimeout: 2 * time.Minute, KillGrace: 10 * time.Second,
 			ResultFiles: 20000, ResultBytes: 1073741824, RunUser: "nobody", ProbeTimeout: time.Minute, KeepRuns: true,
 			LogBytes: 16777216, LogRate: 1048576, LogBuffer: 4194304,
 			Snapshots: 4, SnapshotBytes: 1073741824,
