@@ -71,6 +71,7 @@ type Log struct {
 	lost   dropped // for want of room in the queue, since the last line that had some
 	at     string  // position of the last line of queue, or before it
 	ended  bool
+	until  time.Time     // when what is not stored is given up, once ended
 	more   chan struct{} // there is something to look at
 	stored chan struct{} // closed when all is over
 }
@@ -184,7 +185,7 @@ func (l *Log) end() {
 	at := time.Now().UTC()
 	l.push(l.gate.close(at))
 	l.sayLost(at)
-	l.ended = true
+	l.ended, l.until = true, at.Add(drainTime)
 	l.wake()
 }
 
@@ -210,23 +211,30 @@ func (l *Log) publish() {
 }
 
 // recover waits until it is known what of a log is stored, and takes that out. It
-// reports false when the log ended too long ago.
+// reports false when the log ended too long ago, also when NATS answers and stores
+// nothing.
 func (l *Log) recover() bool {
-	var giveUp time.Time
 	for {
 		<-time.After(retryPause)
-		_, first, ended := l.next()
-		if n, err := l.alreadyStored(first); err == nil {
+		_, first, _ := l.next()
+		n, err := l.alreadyStored(first)
+		if err == nil {
 			l.done(n)
-			return true
 		}
-		if ended && giveUp.IsZero() {
-			giveUp = time.Now().Add(drainTime)
-		}
-		if ended && time.Now().After(giveUp) {
+		if n == 0 && l.isLate() {
 			return false
 		}
+		if err == nil {
+			return true
+		}
 	}
+}
+
+// isLate reports whether the log ended so long ago that the rest is given up.
+func (l *Log) isLate() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended && time.Now().After(l.until)
 }
 
 // next returns the lines to store next, without taking them out.

@@ -76,8 +76,17 @@ func (s *Store) leave(p *pull) {
 	}
 }
 
-// pull makes the file system of an image.
+// pullsAtOnce bounds the memory and the room that pulls take.
+const pullsAtOnce = 2
+
+// pull makes the file system of an image, when it is its turn.
 func (s *Store) pull(ctx context.Context, image mission.Image) (*entry, error) {
+	select {
+	case s.turns <- struct{}{}:
+		defer func() { <-s.turns }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	began := time.Now()
 	late := &vm.Failure{Code: vm.ImageUnavailable, Message: fmt.Sprintf("it did not come within %s", s.PullTimeout)}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.PullTimeout, late)

@@ -50,6 +50,7 @@ type Store struct {
 	Options
 	mu    sync.Mutex
 	kept  map[string]*entry // by the digest of the manifest
+	turns chan struct{}     // of pulls
 	pulls map[string]*pull
 }
 
@@ -86,7 +87,7 @@ func Open(o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{Options: o, kept: map[string]*entry{}, pulls: map[string]*pull{}}
+	s := &Store{Options: o, kept: map[string]*entry{}, pulls: map[string]*pull{}, turns: make(chan struct{}, pullsAtOnce)}
 	if err := s.sweep(); err != nil {
 		return nil, fmt.Errorf("open the cache of images: %w", err)
 	}

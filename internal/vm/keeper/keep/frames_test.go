@@ -215,7 +215,7 @@ func TestOutputIsBounded(t *testing.T) {
 		size := 0
 		for _, c := range o.chunks {
 			kept[c.stream].Write(c.bytes)
-			size += len(c.bytes)
+			size += len(c.bytes) + chunkCost
 		}
 		if size != o.size || size > maxOutput {
 			t.Fatalf("%d bytes are remembered, %d counted", size, o.size)
@@ -227,8 +227,21 @@ func TestOutputIsBounded(t *testing.T) {
 		if n := int64(strings.Count(forgotten, "\n")); n != o.begin.Lines {
 			t.Fatalf("%d lines are forgotten, %d counted", n, o.begin.Lines)
 		}
-		if total := int64(all[1].Len() + all[2].Len()); total <= maxOutput && o.begin != (vm.Position{}) {
+		if total := int64(all[1].Len() + all[2].Len()); total <= maxOutput-60*chunkCost && o.begin != (vm.Position{}) {
 			t.Fatalf("of %d bytes something is forgotten", total)
 		}
 	})
+}
+
+// TestOutputOfManyPiecesIsBounded: what is remembered takes no more memory for being
+// said byte by byte, and what says nothing takes none.
+func TestOutputOfManyPiecesIsBounded(t *testing.T) {
+	var o output
+	for i := range 1 << 20 {
+		o.add(byte(1+i%2), []byte("x"))
+		o.add(byte(1+i%2), nil)
+		o.add(byte(3+i%2), []byte("x"))
+	}
+	require.Len(t, o.chunks, maxOutput/(1+chunkCost))
+	require.Equal(t, int64(1<<20), o.begin.Stdout+o.begin.Stderr+int64(len(o.chunks)))
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -194,8 +195,19 @@ func (k *keep) answer(c *net.UnixConn, r keeper.Request, files []*os.File) error
 	return errors.New("a request asks for nothing")
 }
 
+// maxWords bounds each of the last words, in bytes. In a message they may become
+// six times as long.
+const maxWords = 2 << 10
+
 func (k *keep) words() *keeper.Words {
-	return &keeper.Words{Stdout: k.stdout.LastLine(), Stderr: k.stderr.LastLine()}
+	return &keeper.Words{Stdout: clip(k.stdout.LastLine()), Stderr: clip(k.stderr.LastLine())}
+}
+
+func clip(words string) string {
+	if len(words) <= maxWords {
+		return words
+	}
+	return strings.ToValidUTF8(words[:maxWords], "") + "…"
 }
 
 // drop notices that a program has gone.

@@ -24,6 +24,7 @@ type Limits struct {
 
 const (
 	maxPath  = 4096
+	maxDepth = 1024     // directories in each other
 	maxLinks = 40       // symbolic links on the way to one file
 	maxNames = 64 << 20 // bytes of all names, targets of links and attributes together
 )
@@ -37,7 +38,9 @@ type Tree struct {
 	files   int
 	bytes   int64
 	names   int
-	written map[place]bool // by the present layer
+	written map[place]bool        // by the present layer
+	fresh   map[*erofs.Inode]bool // directories below which that wrote something
+	hidden  map[*erofs.Inode]bool // directories of which nothing is left from before it
 }
 
 // place is a name in a directory.
@@ -57,7 +60,7 @@ func (t *Tree) Root() *erofs.Inode { return t.root }
 // Add puts a layer, which is a tar stream, over those before. What is wrong with
 // it is a [*vm.Failure]; other errors are those of reading and writing.
 func (t *Tree) Add(layer io.Reader) error {
-	t.written = map[place]bool{}
+	t.written, t.fresh, t.hidden = map[place]bool{}, map[*erofs.Inode]bool{}, map[*erofs.Inode]bool{}
 	in := &noting{from: layer}
 	tr := tar.NewReader(in)
 	for {
@@ -113,11 +116,11 @@ func (t *Tree) entry(h *tar.Header, content io.Reader, in *noting) error {
 		}
 		return nil
 	}
-	dir, err := t.directory(parts[:len(parts)-1])
+	above, err := t.directory(parts[:len(parts)-1])
 	if err != nil {
 		return err
 	}
-	name := parts[len(parts)-1]
+	dir, name := above[len(above)-1], parts[len(parts)-1]
 	if rest, ok := strings.CutPrefix(name, ".wh."); ok {
 		t.whiteout(dir, rest)
 		return nil
@@ -128,6 +131,9 @@ func (t *Tree) entry(h *tar.Header, content io.Reader, in *noting) error {
 	}
 	dir.Children[name] = file
 	t.written[place{dir, name}] = true
+	for i := len(above) - 1; i >= 0 && !t.fresh[above[i]]; i-- { // those above a fresh one are fresh
+		t.fresh[above[i]] = true
+	}
 	return nil
 }
 
@@ -152,9 +158,10 @@ func split(name string) ([]string, error) {
 	return parts, nil
 }
 
-// directory returns a directory, making what is not there. Symbolic links of
-// layers before are followed, as a command in the image would.
-func (t *Tree) directory(parts []string) (*erofs.Inode, error) {
+// directory returns the way to a directory, from the root, making what is not
+// there. Symbolic links of layers before are followed, as a command in the image
+// would.
+func (t *Tree) directory(parts []string) ([]*erofs.Inode, error) {
 	above := []*erofs.Inode{t.root} // the way here
 	links := 0
 	for len(parts) > 0 {
@@ -188,9 +195,11 @@ func (t *Tree) directory(parts []string) (*erofs.Inode, error) {
 			parts = append(strings.Split(next.Link, "/"), parts...)
 			continue
 		}
-		above = append(above, next)
+		if above = append(above, next); len(above) > maxDepth {
+			return nil, invalid("the image has more than %d directories in each other", maxDepth)
+		}
 	}
-	return above[len(above)-1], nil
+	return above, nil
 }
 
 // Of whiteouts, what follows the prefix.
@@ -216,28 +225,23 @@ func (t *Tree) whiteout(dir *erofs.Inode, name string) {
 func (t *Tree) remove(dir *erofs.Inode, name string) {
 	switch {
 	case dir.Children[name] == nil:
-	case dir.Children[name].IsDir() && (t.written[place{dir, name}] || t.holdsNew(dir.Children[name])):
+	case dir.Children[name].IsDir() && (t.written[place{dir, name}] || t.fresh[dir.Children[name]]):
 		t.hide(dir.Children[name])
 	case !t.written[place{dir, name}]:
 		delete(dir.Children, name)
 	}
 }
 
-// hide removes what layers before had in a directory.
+// hide removes what layers before had in a directory. There is nothing of them the
+// second time.
 func (t *Tree) hide(dir *erofs.Inode) {
+	if t.hidden[dir] {
+		return
+	}
+	t.hidden[dir] = true
 	for name := range maps.Clone(dir.Children) {
 		t.remove(dir, name)
 	}
-}
-
-// holdsNew reports whether the present layer wrote something below dir.
-func (t *Tree) holdsNew(dir *erofs.Inode) bool {
-	for name, child := range dir.Children {
-		if t.written[place{dir, name}] || child.IsDir() && t.holdsNew(child) {
-			return true
-		}
-	}
-	return false
 }
 
 // make makes the file of an entry; nil: there is none to make. before is what has
@@ -291,11 +295,11 @@ func (t *Tree) linked(h *tar.Header) (*erofs.Inode, error) {
 	if len(parts) == 0 {
 		return nil, invalid("the image has a hard link to its root directory: %q", h.Name)
 	}
-	dir, err := t.directory(parts[:len(parts)-1])
+	above, err := t.directory(parts[:len(parts)-1])
 	if err != nil {
 		return nil, err
 	}
-	target := dir.Children[parts[len(parts)-1]]
+	target := above[len(above)-1].Children[parts[len(parts)-1]]
 	if target == nil || target.IsDir() {
 		return nil, invalid("the image has a hard link to what is no file of it: %q to %q", h.Name, h.Linkname)
 	}

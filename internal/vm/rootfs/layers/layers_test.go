@@ -177,6 +177,7 @@ func TestLayersThatAreRefused(t *testing.T) {
 		"too much of one name":      {layers.Limits{Files: 9, Bytes: 1 << 20}, []tar.Header{file("a", strings.Repeat("x", 1<<20)), file("a", "1")}, "the image is larger than 1 MiB"},
 		"links for ever":            {plenty, []tar.Header{link("a", "b"), link("b", "a"), file("a/x", "1")}, "the image has a file behind more than 40 symbolic links"},
 		"too many links":            {plenty, append(deep, file("50/x", "1")), "the image has a file behind more than 40 symbolic links"},
+		"a deep directory":          {layers.Limits{Files: 2000, Bytes: 10}, []tar.Header{file(strings.Repeat("n/", 1024)+"n", "1")}, "the image has more than 1024 directories in each other"},
 		"a long name":               {plenty, []tar.Header{file(strings.Repeat("n", 256), "1")}, "the image has a file whose name cannot be used: the name \"" + strings.Repeat("n", 40) + "\"… is longer than 255 bytes"},
 		"a long path":               {plenty, []tar.Header{file(strings.Repeat("n/", 2049)+"n", "1")}, "the image has a file whose name is longer than 4096 bytes or has a zero byte"},
 		"an empty link":             {plenty, []tar.Header{link("a", "")}, `the image has a symbolic link with a target of 0 bytes: "a"`},
@@ -189,6 +190,30 @@ func TestLayersThatAreRefused(t *testing.T) {
 			require.Equal(t, vm.Failure{Code: vm.ImageInvalid, Message: c.want}, *f)
 		})
 	}
+}
+
+// TestWhiteoutsCostWhatTheyHide: each directory is looked through once in a layer,
+// however often it is hidden, and however much of it the layer made itself.
+func TestWhiteoutsCostWhatTheyHide(t *testing.T) {
+	const many = 5_000
+	deep := strings.Repeat("n/", 1000)
+	var second []tar.Header
+	for n := range many {
+		second = append(second, file(fmt.Sprintf("%s%d", deep, n), ""))
+	}
+	for range many {
+		second = append(second, file(".wh.n", ""), file(".wh..wh..opq", ""))
+	}
+	i := newImage(t, layers.Limits{Files: 10 * many, Bytes: 1 << 20})
+	require.NoError(t, i.tree.Add(layer(t, file(deep+"old", "1"), file("old", "1"))))
+	require.NoError(t, i.tree.Add(layer(t, second...))) // long, if each looked again
+
+	found := 0
+	for dir := i.tree.Root(); dir != nil; dir = dir.Children["n"] {
+		require.NotContains(t, dir.Children, "old")
+		found += len(dir.Children)
+	}
+	require.Equal(t, 1000+many, found)
 }
 
 func TestStreamsThatAreNone(t *testing.T) {

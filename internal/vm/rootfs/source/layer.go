@@ -1,6 +1,9 @@
 package source
 
 import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,8 +12,7 @@ import (
 	"io"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
-	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
 
 	"tidewait/internal/vm"
 )
@@ -42,11 +44,7 @@ func (l Layer) Read(ctx context.Context, read func(io.Reader) error) error {
 	}
 	defer blob.Close()
 	sent := &counted{from: blob, digest: sha256.New(), ctx: ctx, most: l.descriptor.Size}
-	opened, err := partial.CompressedToLayer(&compressed{l.descriptor, sent})
-	if err != nil {
-		return explain(ctx, err)
-	}
-	content, err := opened.Uncompressed()
+	content, err := unpack(sent)
 	if err != nil {
 		return l.broken(ctx, sent, &unpacked{err: err}, err)
 	}
@@ -128,7 +126,30 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *counted) Close() error { return nil }
+// maxWindow bounds what unpacking a layer takes of memory, in bytes. It is the
+// most that zstd's own program uses unless it is told to use more.
+const maxWindow = 128 << 20
+
+// unpack returns what a stream unpacks to, by the way it begins: that of gzip, of
+// zstd, or of neither.
+func unpack(sent io.Reader) (io.ReadCloser, error) {
+	r := bufio.NewReaderSize(sent, 64<<10)
+	magic, err := r.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		return gzip.NewReader(r)
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, err
+		}
+		return d.IOReadCloser(), nil
+	}
+	return io.NopCloser(r), nil
+}
 
 // unpacked is what a layer unpacks to.
 type unpacked struct {
@@ -140,6 +161,9 @@ type unpacked struct {
 }
 
 func (u *unpacked) Read(p []byte) (int, error) {
+	if u.sent.ctx.Err() != nil { // a little of what is sent may unpack to much
+		return 0, context.Cause(u.sent.ctx)
+	}
 	n, err := u.from.Read(p)
 	u.digest.Write(p[:n])
 	if u.n += int64(n); u.n > anyRatio+maxRatio*u.sent.n {
@@ -150,14 +174,3 @@ func (u *unpacked) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
-
-// compressed is a layer as the library wants it.
-type compressed struct {
-	descriptor v1.Descriptor
-	blob       io.ReadCloser
-}
-
-func (c *compressed) Digest() (v1.Hash, error)            { return c.descriptor.Digest, nil }
-func (c *compressed) Compressed() (io.ReadCloser, error)  { return c.blob, nil }
-func (c *compressed) Size() (int64, error)                { return c.descriptor.Size, nil }
-func (c *compressed) MediaType() (types.MediaType, error) { return c.descriptor.MediaType, nil }
