@@ -176,25 +176,30 @@ func (f *frames) listen(s *stream) {
 		if err != nil {
 			return
 		}
-		f.ask(s, kind, payload)
-		if f.guest.Write(kind, payload) != nil {
+		if !f.ask(s, kind, payload) || f.guest.Write(kind, payload) != nil {
 			return
 		}
 	}
 }
 
-// ask notes what a program asks the guest for.
-func (f *frames) ask(s *stream, kind guest.Kind, payload []byte) {
+// ask notes what a program asks the guest for. It reports false when another has
+// taken its place: that one was told what had been asked for until then, and would
+// ask for it again.
+func (f *frames) ask(s *stream, kind guest.Kind, payload []byte) bool {
 	if kind != guest.KindExec && kind != guest.KindGet && kind != guest.KindInit && (kind != guest.KindPut || len(payload) > 0) {
-		return
+		return s == f.current()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if s != f.current() {
+		return false
+	}
 	if kind == guest.KindExec {
 		f.executed, f.printed, f.answer = true, output{}, nil
 	} else {
 		f.asked = append(f.asked, s)
 	}
+	return true
 }
 
 // remember begins to remember what commands print.

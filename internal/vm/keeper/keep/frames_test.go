@@ -245,3 +245,17 @@ func TestOutputOfManyPiecesIsBounded(t *testing.T) {
 	require.Len(t, o.chunks, maxOutput/(1+chunkCost))
 	require.Equal(t, int64(1<<20), o.begin.Stdout+o.begin.Stderr+int64(len(o.chunks)))
 }
+
+// TestADetachedProgramAsksNothing: the next one was told that nothing was executed.
+func TestADetachedProgramAsksNothing(t *testing.T) {
+	k := newTalk(t)
+	k.first()
+	old := k.current()
+	_, state := k.next()
+	require.False(t, state.Executed)
+
+	require.False(t, k.ask(old, guest.KindExec, []byte("{}")))
+	require.False(t, k.ask(old, guest.KindGet, nil))
+	require.False(t, k.frames.state().Executed)
+	require.Empty(t, k.asked)
+}
