@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -153,19 +154,29 @@ func (p *product) write(m missionDoc) string {
 // for each of many looks.
 func (p *product) show(name string) api.MissionDetail {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
-	defer cancel()
-	var m api.MissionDetail
-	require.NoError(p.t, natsrpc.Ask(ctx, p.nats, api.SubjectMissionShow, api.NameRequest{Name: name}, &m))
+	m, err := p.ask(name)
+	require.NoError(p.t, err)
 	return m
 }
 
-// until asks for a mission until it is as wanted.
+func (p *product) ask(name string) (m api.MissionDetail, err error) {
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	err = natsrpc.Ask(ctx, p.nats, api.SubjectMissionShow, api.NameRequest{Name: name}, &m)
+	return m, err
+}
+
+// until asks for a mission until it is as wanted. There may be no engine to ask for
+// a while.
 func (p *product) until(name, what string, wanted func(api.MissionDetail) bool) api.MissionDetail {
 	p.t.Helper()
 	var m api.MissionDetail
 	p.eventually(what, func() bool {
-		m = p.show(name)
+		var err error
+		if m, err = p.ask(name); errors.Is(err, nats.ErrNoResponders) {
+			return false
+		}
+		require.NoError(p.t, err)
 		return wanted(m)
 	}, func() any { return m })
 	return m

@@ -19,7 +19,7 @@ import (
 
 // patience bounds every wait of a control; what it waits for comes sooner, or
 // never.
-const patience = 45 * time.Second
+const patience = 2 * time.Minute
 
 // trial is one control while it is run. Its methods end it at the first fact that
 // is not as it must be, so that a control reads as what has to happen.
