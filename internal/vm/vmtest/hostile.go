@@ -332,7 +332,7 @@ func HostileCommands() []HostileCommand {
 		{"floods its output", `while :; do seq 1 100000; done`, HostileTurn, TurnOver},
 		{"floods both streams with one line", `cat /dev/zero & cat /dev/zero >&2`, HostileTurn, TurnOver},
 		{"fills its disk", `cat /dev/zero >big 2>/dev/null || exit 5`, 0, Survives(5)},
-		{"forks without end", `f() { f | f & }; f; sleep 600`, HostileTurn, TurnOver},
+		{"forks without end", `f() { f | f & }; f; exec sleep 600`, HostileTurn, TurnOver},
 		{"forks and ignores TERM", `trap '' TERM; f() { trap '' TERM; (sleep 600; f) & }; for i in 1 2 3 4 5 6 7 8 9; do f; done; while :; do sleep 1; done`, HostileTurn, TurnOver},
 		{"kills everything it can", `kill -KILL -1; kill -KILL 1; exit 4`, 0, func(t *testing.T, exit vm.Exit, err error) {
 			t.Helper()
