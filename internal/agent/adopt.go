@@ -38,7 +38,11 @@ func (a *Agent) recover(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, b := range a.Backends {
+	backends := slices.Concat(a.Backends, a.Former)
+	if err := allKnown(entries, backends); err != nil {
+		return err
+	}
+	for _, b := range backends {
 		if err := a.recoverBackend(ctx, b, entries); err != nil {
 			return err
 		}
@@ -55,6 +59,18 @@ func (a *Agent) recover(ctx context.Context) error {
 	}
 	if a.leaks != (api.Leaks{}) {
 		a.Log.Warn("ended what an earlier agent had left behind", "leaks", a.leaks)
+	}
+	return nil
+}
+
+// allKnown refuses runs of backends that nobody can look into: their machines may
+// live, and would for as long as this agent has a lease.
+func allKnown(entries map[string]journal.Entry, backends []vm.Backend) error {
+	for _, id := range slices.Sorted(maps.Keys(entries)) {
+		name := entries[id].Input.Backend
+		if !slices.ContainsFunc(backends, func(b vm.Backend) bool { return b.Name() == name }) {
+			return fmt.Errorf("an earlier agent left run %s in backend %s, of which this one knows nothing: start an agent that does, so that its machine is ended", id, name)
+		}
 	}
 	return nil
 }

@@ -3,11 +3,13 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"tidewait/internal/agent/journal"
 	"tidewait/internal/api"
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/host"
 	"tidewait/internal/vm/keeper"
 	"tidewait/internal/vm/process"
 	"tidewait/workflows"
@@ -325,6 +328,30 @@ func TestWhatCannotBeGoneOnWithEnds(t *testing.T) {
 		require.Equal(t, api.Leaks{}, b.beat.Leaks)
 		b.nothingLeft(t)
 	})
+	t.Run("its backend does not come up", func(t *testing.T) {
+		n := newNode(t)
+		a := n.next(usual)
+		done := a.begin(t, a.solo("r1-1", 1, "sleep 3600"))
+		a.stop()
+		require.Error(t, (<-done).err)
+		keeper := n.keeper()
+		b := n.next(func(o *agent.Options) { o.Backends = []vm.Backend{n.unusable()} })
+		require.Equal(t, map[string]string{"r1-1": "backend process cannot be used: its program is not there"}, b.beat.GivenUp)
+		b.nothingLeft(t)
+		require.ErrorIs(t, keeper.Signal(syscall.Signal(0)), os.ErrProcessDone)
+	})
+	t.Run("its backend is not offered any more", func(t *testing.T) {
+		n := newNode(t)
+		a := n.next(usual)
+		done := a.begin(t, a.solo("r1-1", 1, "sleep 3600"))
+		a.stop()
+		require.Error(t, (<-done).err)
+		keeper := n.keeper()
+		b := n.start(func(o *agent.Options) { o.Backends, o.Former = nil, []vm.Backend{n.unusable()} })
+		require.Equal(t, map[string]string{"r1-1": "backend process cannot be used: its program is not there"}, b.beat.GivenUp)
+		b.nothingLeft(t)
+		require.ErrorIs(t, keeper.Signal(syscall.Signal(0)), os.ErrProcessDone)
+	})
 	t.Run("its keeper was killed", func(t *testing.T) {
 		n := newNode(t)
 		a := n.next(usual)
@@ -336,6 +363,35 @@ func TestWhatCannotBeGoneOnWithEnds(t *testing.T) {
 		require.Equal(t, map[string]string{"r1-1": "adopt run r1-1: its keeper is gone"}, b.beat.GivenUp)
 		b.nothingLeft(t)
 	})
+}
+
+// TestRunsOfUnknownBackendsAreNotGivenUp: nobody can say that their machines are
+// gone.
+func TestRunsOfUnknownBackendsAreNotGivenUp(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	in := a.solo("r1-1", 1, ticking)
+	done := a.begin(t, in)
+	a.stop()
+	require.Error(t, (<-done).err)
+	o := a.Options
+	o.Backends = nil
+	_, err := agent.New(t.Context(), o)
+	require.EqualError(t, err, "an earlier agent left run r1-1 in backend process, of which this one knows nothing: "+
+		"start an agent that does, so that its machine is ended")
+
+	b := n.next(usual)
+	res, err := b.Execute(t.Context(), resumed(in), nil)
+	require.NoError(t, err)
+	require.Equal(t, &vm.Exit{}, res.Exit, res.Failure)
+}
+
+// unusable is the node's backend when it does not come up.
+func (n *node) unusable() *host.Unusable {
+	n.t.Helper()
+	u, err := host.NewUnusable("process", filepath.Join(n.dir, "process"), errors.New("its program is not there"))
+	require.NoError(n.t, err)
+	return u
 }
 
 // keeper is the process of the only keeper.

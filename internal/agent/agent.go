@@ -54,10 +54,13 @@ type Options struct {
 	// next one goes on with them.
 	KeepRuns bool
 	Backends []vm.Backend
-	Images   *rootfs.Store // nil: no backend has a use for them
-	NATS     *nats.Conn
-	Logs     *runlog.Publisher // nil: over NATS, within the default limits
-	Log      *slog.Logger
+	// Former are backends that the node offers no more. What an earlier agent left
+	// in them is ended.
+	Former []vm.Backend
+	Images *rootfs.Store // nil: no backend has a use for them
+	NATS   *nats.Conn
+	Logs   *runlog.Publisher // nil: over NATS, within the default limits
+	Log    *slog.Logger
 }
 
 // Agent is the agent of one node.
