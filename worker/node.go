@@ -50,6 +50,11 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	dir := nodeDir(s, id)
+	lock, err := agent.Lock(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // when the queue is not served any more
 	images, err := nodeImages(svc, id)
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ func LeaseFile(dir string) string { return filepath.Join(dir, "lease") }
 type adopted struct {
 	entry   journal.Entry
 	machine vm.Kept // nil: the run has ended, and its result is in entry
+	stopped func() bool
 }
 
 // recover goes on with the runs of an earlier agent where that is possible, and
@@ -144,7 +145,7 @@ func (a *Agent) adopt(e journal.Entry, machine vm.Kept) {
 			Accel: e.Info.Accel, Kernel: e.Info.Kernel, Isolation: e.Info.Isolation, Start: e.Info.Start,
 		},
 		stop: stop, kill: func() { a.kill(e.Input) }, epoch: e.Input.Epoch, gone: make(chan struct{}),
-		adopted: &adopted{e, machine},
+		adopted: &adopted{e, machine, func() bool { return ctx.Err() != nil }},
 	}
 	a.mu.Lock()
 	a.runs[e.Run()] = r
@@ -179,11 +180,11 @@ func (a *Agent) await(ctx context.Context, r *run) {
 	a.finish(r, !errors.Is(cause, errLeaseEnded) && !errors.Is(cause, errEpochOver) && !errors.Is(cause, errStopping))
 }
 
-// claim gives an adopted run to whoever asks for it; nil: it is none. Agent.mu must
-// be held.
+// claim gives an adopted run to whoever asks for it; nil: it is none, or is being
+// ended. Agent.mu must be held.
 func (a *Agent) claim(r *run) *adopted {
 	was := r.adopted
-	if was == nil {
+	if was == nil || was.stopped() {
 		return nil
 	}
 	r.adopted = nil
@@ -254,14 +255,11 @@ func (e *execution) command(ctx context.Context, machine vm.VM, c vm.Command) (v
 
 // resume goes on with a run of an earlier agent: its command runs, or has ended.
 func (e *execution) resume(ctx, turn context.Context) workflows.ExecuteRunResult {
-	a, was := e.agent, e.adopted
+	was := e.adopted
 	if was.entry.Result != nil {
 		return *was.entry.Result
 	}
 	res := workflows.ExecuteRunResult{Info: was.entry.Info}
-	a.mu.Lock()
-	e.run.kept = was.machine
-	a.mu.Unlock()
 	e.step("run", &res.Info)
 	return e.fromCommand(ctx, turn, was.machine, e.in.Command, res)
 }

@@ -442,14 +442,67 @@ func TestJournalsOfRuns(t *testing.T) {
 // TestANodeHasOneAgent: a second process waits for the first, and says why it does
 // not work.
 func TestANodeHasOneAgent(t *testing.T) {
-	n := newNode(t)
-	a := n.next(usual)
-	o := a.Options
+	dir := filepath.Join(t.TempDir(), "node")
+	first, err := agent.Lock(t.Context(), dir)
+	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err := agent.New(ctx, o)
-	require.EqualError(t, err, "another agent process uses "+o.Dir+": stop it, or give one of the two a node.id of its own")
+	_, err = agent.Lock(ctx, dir)
+	require.EqualError(t, err, "another agent process uses "+dir+": stop it, or give one of the two a node.id of its own")
+	require.NoError(t, first.Close())
+	second, err := agent.Lock(t.Context(), dir)
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+}
+
+// TestAStoppedAgentBeginsNothing: neither a run that it left, of which it does not
+// say that it is lost, nor one that is new.
+func TestAStoppedAgentBeginsNothing(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	in := a.solo("r1-1", 1, ticking)
+	done := a.begin(t, in)
 	a.stop()
+	require.Error(t, (<-done).err)
 	b := n.next(usual)
-	require.Empty(t, b.beat.GivenUp)
+	b.stop()
+	for _, in := range []workflows.ExecuteRunInput{resumed(in), b.solo("r2-1", 1, "true")} {
+		res, err := b.Execute(t.Context(), in, nil)
+		require.EqualError(t, err, "the node's agent was stopped")
+		require.Equal(t, workflows.ExecuteRunResult{}, res)
+	}
+	c := n.next(usual)
+	res, err := c.Execute(t.Context(), resumed(in), nil)
+	require.NoError(t, err)
+	require.Equal(t, &vm.Exit{}, res.Exit, res.Failure)
+}
+
+// TestARunIsLeftInTheMomentItIsAskedFor: an agent that is stopped while it takes up
+// a run of an earlier one leaves it, in whatever order the two happen.
+func TestARunIsLeftInTheMomentItIsAskedFor(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	in := a.solo("r1-1", 1, "sleep 3600")
+	done := a.begin(t, in)
+	a.stop()
+	require.Error(t, (<-done).err)
+	for range 3 {
+		b := n.next(usual)
+		require.Empty(t, b.beat.GivenUp)
+		b.end()
+		asked := make(chan ended, 1)
+		go func() {
+			res, err := b.Execute(context.Background(), resumed(in), nil)
+			asked <- ended{res, err}
+		}()
+		b.Stop(t.Context())
+		got := <-asked
+		require.Error(t, got.err, got.res.Failure)
+	}
+	b := n.next(usual)
+	require.Len(t, b.beat.Runs, 1)
+	require.NoError(t, b.StopRun("r1-1", "enough", false))
+	res, err := b.Execute(t.Context(), resumed(in), nil)
+	require.NoError(t, err)
+	require.Equal(t, workflows.ExecuteRunResult{Lost: true, Failure: "the agent does not have the run any more that it was to go on with"}, res)
 }
