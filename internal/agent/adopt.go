@@ -151,6 +151,11 @@ func (a *Agent) adopt(e journal.Entry, machine vm.Kept) {
 	a.runs[e.Run()] = r
 	a.mu.Unlock()
 	a.Log.Info("going on with a run of an earlier agent", "run", e.Run(), "step", e.Step, "turn_left", e.Left().Round(time.Second))
+	if machine != nil {
+		// Whoever asks for the run ends it with its turn, and then collects nothing.
+		overdue := time.AfterFunc(e.Left()+a.StepTimeout, func() { stop(errTurnIsOver) })
+		context.AfterFunc(ctx, func() { overdue.Stop() })
+	}
 	go a.await(ctx, r)
 }
 

@@ -241,6 +241,28 @@ func TestTheTurnGoesOn(t *testing.T) {
 	b.nothingLeft(t)
 }
 
+// TestTheTurnOfARunThatNobodyAsksForEnds, some time after it would have.
+func TestTheTurnOfARunThatNobodyAsksForEnds(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	in := a.solo("r1-1", 1, "while :; do sleep 0.05; done")
+	in.Turn = 4 * time.Second
+	began := time.Now()
+	done := a.begin(t, in)
+	a.stop()
+	require.Error(t, (<-done).err)
+	b := n.start(func(o *agent.Options) { o.StepTimeout = time.Second })
+	require.Len(t, b.beat.Runs, 1)
+	for b := range n.engine.beats {
+		if len(b.Runs) == 0 {
+			require.Equal(t, []string{"r1-1"}, b.Ended)
+			break
+		}
+	}
+	require.GreaterOrEqual(t, time.Since(began), 5*time.Second)
+	b.nothingLeft(t)
+}
+
 func TestAnAdoptedRunCanBeStopped(t *testing.T) {
 	n := newNode(t)
 	a := n.next(usual)
