@@ -230,7 +230,9 @@ func (e *execution) keepMachine(machine vm.VM, info *vm.Info) error {
 	if e.entry == nil || !ok {
 		return nil
 	}
-	e.entry.Images = e.run.roots.digests()
+	// The command with the variables of its image, of which only this agent knows.
+	// Runs with secrets are not kept.
+	e.entry.Input.Command, e.entry.Images = e.in.Command, e.run.roots.digests()
 	if err := e.note("run", info, nil); err != nil {
 		return err
 	}
@@ -266,7 +268,7 @@ func (e *execution) resume(ctx, turn context.Context) workflows.ExecuteRunResult
 	}
 	res := workflows.ExecuteRunResult{Info: was.entry.Info}
 	e.step("run", &res.Info)
-	return e.fromCommand(ctx, turn, was.machine, e.in.Command, res)
+	return e.fromCommand(ctx, turn, was.machine, was.entry.Input.Command, res)
 }
 
 // leave lets go of a run for the next agent, if it can go on with it. Agent.mu must

@@ -387,6 +387,28 @@ func TestWhatCannotBeGoneOnWithEnds(t *testing.T) {
 	})
 }
 
+// TestAFrozenKeeperHoldsNobodyUp: its machine is ended, and the others go on.
+func TestAFrozenKeeperHoldsNobodyUp(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	frozen := a.begin(t, a.solo("r1-1", 1, "sleep 3600"))
+	keeper := n.keeper()
+	in := a.solo("r2-1", 1, ticking)
+	done := a.begin(t, in)
+	a.stop()
+	require.Error(t, (<-frozen).err)
+	require.Error(t, (<-done).err)
+	require.NoError(t, keeper.Signal(syscall.SIGSTOP))
+	began := time.Now()
+	b := n.start(usual)
+	require.Less(t, time.Since(began), 20*time.Second)
+	require.Equal(t, map[string]string{"r1-1": "adopt run r1-1: the machine's keeper did not answer within 5s"}, b.beat.GivenUp)
+	res, err := b.Execute(t.Context(), resumed(in), nil)
+	require.NoError(t, err)
+	require.Equal(t, &vm.Exit{}, res.Exit, res.Failure)
+	b.nothingLeft(t)
+}
+
 // TestRunsOfUnknownBackendsAreNotGivenUp: nobody can say that their machines are
 // gone.
 func TestRunsOfUnknownBackendsAreNotGivenUp(t *testing.T) {
@@ -447,7 +469,7 @@ func TestJournalsOfRuns(t *testing.T) {
 	require.NoError(t, j.Write(entry("r1-1", "create")))
 	require.NoError(t, j.Write(entry("r2-1", "run")))
 	ended := entry("r3-1", "destroy")
-	ended.Result = &workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 9}}
+	ended.Result = &workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 9}, Images: map[string]string{"alpine": "sha256:1"}}
 	require.NoError(t, j.Write(ended))
 	require.NoError(t, os.WriteFile(filepath.Join(n.dir, "node", "runs", "r4-1.json"), []byte(`{"step":`), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(n.dir, "node", "runs", "r5-1.json.new"), nil, 0o600))

@@ -73,10 +73,11 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 	res := work.steps(ctx)
 	left := a.hasLeft(r)
 	cause := context.Cause(ctx)
-	if was != nil {
-		res.Images = was.entry.Images
-	} else {
+	switch {
+	case was == nil:
 		res.Images = r.roots.digests()
+	case was.entry.Result == nil:
+		res.Images = was.entry.Images
 	}
 	defer r.roots.close()
 	if left {
