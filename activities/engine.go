@@ -154,7 +154,7 @@ func (e *Engine) RecordActs(ctx context.Context, in workflows.RecordActsInput) e
 
 // JudgeRun says what became of a run whose activity was lost.
 func (e *Engine) JudgeRun(ctx context.Context, in workflows.JudgeRunInput) (ledger.Verdict, error) {
-	v, err := e.Store.JudgeRun(ctx, in.RunID)
+	v, err := e.Store.JudgeRun(ctx, in.RunID, in.GiveUp)
 	if err == nil && in.Retrying && !v.Gone && !v.Kept {
 		return v, nodeSilent(v)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -25,6 +26,7 @@ import (
 	"tidewait/internal/quantity"
 	"tidewait/internal/runlog"
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/host"
 	"tidewait/internal/vm/image"
 	"tidewait/internal/vm/process"
 	"tidewait/internal/vm/qemu"
@@ -48,12 +50,24 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	dir := nodeDir(s, id)
+	lock, err := agent.Lock(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // when the queue is not served any more
 	images, err := nodeImages(svc, id)
 	if err != nil {
 		return err
 	}
-	backends := nodeBackends(ctx, svc, id)
-	defer closeBackends(backends, svc.log)
+	backends, err := nodeBackends(ctx, svc, dir)
+	defer func() { closeBackends(backends, svc.log) }()
+	if err != nil {
+		return err
+	}
+	former, err := formerBackends(dir, s.Node.Backends)
+	if err != nil {
+		return err
+	}
 	logs, closeLogs, err := runLogs(svc)
 	if err != nil {
 		return err
@@ -63,7 +77,7 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 		Node: id, Version: version, Labels: s.Node.Labels, Total: total, StartLimit: s.Node.StartLimit,
 		Heartbeat: s.Fleet.HeartbeatInterval, Lease: s.Fleet.Lease, StepTimeout: s.Node.StepTimeout, ProbeTimeout: s.Node.ProbeTimeout,
 		KillGrace: s.Node.KillGrace, Dir: dir, KeepRuns: s.Node.KeepRuns,
-		Limits: vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, Images: images, NATS: svc.nats, Logs: logs, Log: svc.log,
+		Limits: vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, Former: former, Images: images, NATS: svc.nats, Logs: logs, Log: svc.log,
 	})
 	if err != nil {
 		return err
@@ -124,20 +138,41 @@ const stopsAtOnce = 4
 // nodeDir is the directory of a node, with one of each backend in it.
 func nodeDir(s config.Settings, id string) string { return filepath.Join(s.DataDir, "node", id) }
 
-func nodeBackends(ctx context.Context, svc *services, id string) []vm.Backend {
-	s := svc.settings
+func nodeBackends(ctx context.Context, svc *services, dir string) ([]vm.Backend, error) {
 	var backends []vm.Backend
-	for _, name := range s.Node.Backends {
-		b, err := newBackend(ctx, svc, name, nodeDir(s, id))
+	for _, name := range svc.settings.Node.Backends {
+		b, err := newBackend(ctx, svc, name, dir)
 		if err != nil {
 			// A node whose microvm backend cannot work offers its others and
 			// says why; it never runs something else in its place.
-			b = brokenBackend{name: name, why: err}
+			if b, err = host.NewUnusable(name, filepath.Join(dir, name), err); err != nil {
+				return backends, err
+			}
 		}
 		backends = append(backends, b)
 	}
-	return backends
+	return backends, nil
 }
+
+// formerBackends are those that the node does not offer any more, and whose machines
+// may still be there.
+func formerBackends(dir string, offered []string) ([]vm.Backend, error) {
+	var former []vm.Backend
+	for _, name := range []string{qemu.Name, process.Name} {
+		_, err := os.Stat(filepath.Join(dir, name))
+		if slices.Contains(offered, name) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		b, err := host.NewUnusable(name, filepath.Join(dir, name), errNotOffered)
+		if err != nil {
+			return nil, err
+		}
+		former = append(former, b)
+	}
+	return former, nil
+}
+
+var errNotOffered = errors.New("node.backends does not name it any more")
 
 // nodeImages is the cache of images, where some backend has a use for it.
 func nodeImages(svc *services, id string) (*rootfs.Store, error) {
@@ -185,22 +220,6 @@ func newBackend(ctx context.Context, svc *services, name, node string) (vm.Backe
 		})
 	}
 	return nil, fmt.Errorf("%w %q in node.backends", errUnknownBackend, name)
-}
-
-// brokenBackend stands for a backend that could not be set up: it is reported
-// with the reason and runs nothing.
-type brokenBackend struct {
-	name string
-	why  error
-}
-
-func (b brokenBackend) Name() string                           { return b.name }
-func (b brokenBackend) Probe(context.Context) vm.Report        { return vm.Report{Why: b.why.Error()} }
-func (b brokenBackend) List(context.Context) ([]string, error) { return nil, nil }
-func (b brokenBackend) Starts() vm.Starts                      { return vm.Starts{} }
-func (b brokenBackend) Destroy(context.Context, string) error  { return nil }
-func (b brokenBackend) Create(context.Context, vm.Spec) (vm.VM, error) {
-	return nil, &vm.Failure{Code: vm.BootFailed, Message: b.why.Error()}
 }
 
 func imageOptions(s config.Settings) image.Options {

@@ -199,6 +199,8 @@ type JudgeRunInput struct {
 	RunID string `json:"runId"`
 	// Retrying makes "not yet known" an error that the server retries.
 	Retrying bool `json:"retrying,omitempty"`
+	// GiveUp has the node end the run, also when its next agent goes on with it.
+	GiveUp bool `json:"giveUp,omitempty"`
 }
 
 // ExecuteRunInput is a run for a node's agent: create, inject, run, collect,

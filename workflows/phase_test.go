@@ -283,6 +283,36 @@ func TestARunThatIsGoneOnWithMayBeGoneAfterAll(t *testing.T) {
 	}}}, inputs[workflows.RetryPhaseInput](e.fakes))
 }
 
+// TestARunThatNobodyTakesUpIsGivenUp: an agent that names a run and does not serve
+// its queue does not hold the phase for ever.
+func TestARunThatNobodyTakesUpIsGivenUp(t *testing.T) {
+	e := newEnv(t)
+	e.executeRun = func(_ context.Context, in workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+		switch {
+		case in.Machine.RunID != "r7-1":
+			return ran(), nil
+		case in.Resume:
+			return workflows.ExecuteRunResult{}, notPickedUp()
+		}
+		return workflows.ExecuteRunResult{}, heartbeatLost()
+	}
+	e.judgeRun = func(_ context.Context, in workflows.JudgeRunInput) (ledger.Verdict, error) {
+		if in.GiveUp {
+			return ledger.Verdict{Gone: true, Reason: "the agent of node node-a came back without run r7-1", Node: "node-a"}, nil
+		}
+		return ledger.Verdict{Kept: true, Node: "node-a"}, nil
+	}
+
+	_, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Equal(t, []workflows.JudgeRunInput{{RunID: "r7-1"}, {RunID: "r7-1"}, {RunID: "r7-1"}, {RunID: "r7-1", GiveUp: true}},
+		inputs[workflows.JudgeRunInput](e.fakes))
+	require.Equal(t, []workflows.RetryPhaseInput{{PhaseID: 7, Attempt: 1, Run: ledger.RunEnd{
+		Status: "lost", FailureCode: "node_lost", Failure: "the agent of node node-a came back without run r7-1",
+	}}}, inputs[workflows.RetryPhaseInput](e.fakes))
+}
+
 func TestWaysToLoseARun(t *testing.T) {
 	for name, lose := range map[string]func() (workflows.ExecuteRunResult, error){
 		"the heartbeat stops":       func() (workflows.ExecuteRunResult, error) { return workflows.ExecuteRunResult{}, heartbeatLost() },

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -15,8 +16,12 @@ import (
 const (
 	// maxLost is how many runs a phase may lose with their nodes.
 	maxLost = 3
-	// judgeInterval is between questions about a run whose activity was lost.
+	// judgeInterval is between questions about a run whose activity was lost, and
+	// before a run is asked for again that was asked for in vain.
 	judgeInterval = 2 * time.Second
+	// maxIgnored is how many times in a row a run is asked for that its node says it
+	// has, and does not take up.
+	maxIgnored = 3
 )
 
 // execute runs the phase on its node and commits what it left. It returns no end
@@ -52,6 +57,7 @@ func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
 // if it is: then the node surely does not have it any more. now is what the phase
 // shows of itself.
 func (p *phase) runToEnd(placed ledger.Placed, now string) (res ExecuteRunResult, evicted *ledger.Evict, lost string, err error) {
+	ignored := 0
 	for resume := false; ; resume = true {
 		res, evicted, err = p.run(placed, resume, evicted)
 		if err == nil && res.Lost {
@@ -60,14 +66,31 @@ func (p *phase) runToEnd(placed ledger.Placed, now string) (res ExecuteRunResult
 		if err == nil || p.cancel.requested() || isFinal(err) && evicted == nil {
 			return res, evicted, "", err
 		}
-		v, err := p.awaitVerdict(placed)
+		ignored = ignoredNow(ignored, resume, err)
+		v, err := p.awaitVerdict(placed, ignored >= maxIgnored)
 		if err != nil || v.Gone {
 			return res, evicted, v.Reason, err
 		}
 		if err := p.waits.clear(p.ctx, now+"; the node's agent was started again and goes on with it", AttrNode.ValueSet(placed.NodeID)); err != nil {
 			return res, evicted, "", err
 		}
+		if resume {
+			// An agent that stops, or has lost its way to Temporal, may name the run
+			// for some time. A cancel ends the pause, and then the run.
+			_ = workflow.Sleep(p.work, judgeInterval)
+		}
 	}
+}
+
+// ignoredNow counts the times in a row that a run was asked for and nobody took it
+// up.
+func ignoredNow(before int, resume bool, err error) int {
+	var timeout *temporal.TimeoutError
+	late := errors.As(err, &timeout) && timeout.TimeoutType() == enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START
+	if resume && (late || temporal.IsCanceledError(err)) {
+		return before + 1
+	}
+	return 0
 }
 
 // run executes the run, or goes on with it. It returns why the run was ended for its
@@ -263,10 +286,11 @@ func isStale(err error) bool {
 }
 
 // awaitVerdict waits until it is known that the node no longer has the run, or that
-// its next agent goes on with it.
-func (p *phase) awaitVerdict(placed ledger.Placed) (ledger.Verdict, error) {
+// its next agent goes on with it. With giveUp that does not count: it is told to end
+// the run.
+func (p *phase) awaitVerdict(placed ledger.Placed, giveUp bool) (ledger.Verdict, error) {
 	var v ledger.Verdict
-	in := JudgeRunInput{RunID: placed.RunID}
+	in := JudgeRunInput{RunID: placed.RunID, GiveUp: giveUp}
 	err := callEngine(p.work, "what became of run "+placed.RunID, ActivityJudgeRun, in, &v)
 	for err == nil && !v.Gone && !v.Kept {
 		if err := p.declareNode(v); err != nil {

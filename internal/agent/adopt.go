@@ -24,6 +24,7 @@ func LeaseFile(dir string) string { return filepath.Join(dir, "lease") }
 type adopted struct {
 	entry   journal.Entry
 	machine vm.Kept // nil: the run has ended, and its result is in entry
+	stopped func() bool
 }
 
 // recover goes on with the runs of an earlier agent where that is possible, and
@@ -38,7 +39,11 @@ func (a *Agent) recover(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, b := range a.Backends {
+	backends := slices.Concat(a.Backends, a.Former)
+	if err := allKnown(entries, backends); err != nil {
+		return err
+	}
+	for _, b := range backends {
 		if err := a.recoverBackend(ctx, b, entries); err != nil {
 			return err
 		}
@@ -55,6 +60,18 @@ func (a *Agent) recover(ctx context.Context) error {
 	}
 	if a.leaks != (api.Leaks{}) {
 		a.Log.Warn("ended what an earlier agent had left behind", "leaks", a.leaks)
+	}
+	return nil
+}
+
+// allKnown refuses runs of backends that nobody can look into: their machines may
+// live, and would for as long as this agent has a lease.
+func allKnown(entries map[string]journal.Entry, backends []vm.Backend) error {
+	for _, id := range slices.Sorted(maps.Keys(entries)) {
+		name := entries[id].Input.Backend
+		if !slices.ContainsFunc(backends, func(b vm.Backend) bool { return b.Name() == name }) {
+			return fmt.Errorf("an earlier agent left run %s in backend %s, of which this one knows nothing: start an agent that does, so that its machine is ended", id, name)
+		}
 	}
 	return nil
 }
@@ -128,12 +145,17 @@ func (a *Agent) adopt(e journal.Entry, machine vm.Kept) {
 			Accel: e.Info.Accel, Kernel: e.Info.Kernel, Isolation: e.Info.Isolation, Start: e.Info.Start,
 		},
 		stop: stop, kill: func() { a.kill(e.Input) }, epoch: e.Input.Epoch, gone: make(chan struct{}),
-		adopted: &adopted{e, machine},
+		adopted: &adopted{e, machine, func() bool { return ctx.Err() != nil }},
 	}
 	a.mu.Lock()
 	a.runs[e.Run()] = r
 	a.mu.Unlock()
 	a.Log.Info("going on with a run of an earlier agent", "run", e.Run(), "step", e.Step, "turn_left", e.Left().Round(time.Second))
+	if machine != nil {
+		// Whoever asks for the run ends it with its turn, and then collects nothing.
+		overdue := time.AfterFunc(e.Left()+a.StepTimeout, func() { stop(errTurnIsOver) })
+		context.AfterFunc(ctx, func() { overdue.Stop() })
+	}
 	go a.await(ctx, r)
 }
 
@@ -163,11 +185,11 @@ func (a *Agent) await(ctx context.Context, r *run) {
 	a.finish(r, !errors.Is(cause, errLeaseEnded) && !errors.Is(cause, errEpochOver) && !errors.Is(cause, errStopping))
 }
 
-// claim gives an adopted run to whoever asks for it; nil: it is none. Agent.mu must
-// be held.
+// claim gives an adopted run to whoever asks for it; nil: it is none, or is being
+// ended. Agent.mu must be held.
 func (a *Agent) claim(r *run) *adopted {
 	was := r.adopted
-	if was == nil {
+	if was == nil || was.stopped() {
 		return nil
 	}
 	r.adopted = nil
@@ -208,7 +230,9 @@ func (e *execution) keepMachine(machine vm.VM, info *vm.Info) error {
 	if e.entry == nil || !ok {
 		return nil
 	}
-	e.entry.Images = e.run.roots.digests()
+	// The command with the variables of its image, of which only this agent knows.
+	// Runs with secrets are not kept.
+	e.entry.Input.Command, e.entry.Images = e.in.Command, e.run.roots.digests()
 	if err := e.note("run", info, nil); err != nil {
 		return err
 	}
@@ -238,16 +262,13 @@ func (e *execution) command(ctx context.Context, machine vm.VM, c vm.Command) (v
 
 // resume goes on with a run of an earlier agent: its command runs, or has ended.
 func (e *execution) resume(ctx, turn context.Context) workflows.ExecuteRunResult {
-	a, was := e.agent, e.adopted
+	was := e.adopted
 	if was.entry.Result != nil {
 		return *was.entry.Result
 	}
 	res := workflows.ExecuteRunResult{Info: was.entry.Info}
-	a.mu.Lock()
-	e.run.kept = was.machine
-	a.mu.Unlock()
 	e.step("run", &res.Info)
-	return e.fromCommand(ctx, turn, was.machine, e.in.Command, res)
+	return e.fromCommand(ctx, turn, was.machine, was.entry.Input.Command, res)
 }
 
 // leave lets go of a run for the next agent, if it can go on with it. Agent.mu must

@@ -3,11 +3,13 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"tidewait/internal/agent/journal"
 	"tidewait/internal/api"
 	"tidewait/internal/vm"
+	"tidewait/internal/vm/host"
 	"tidewait/internal/vm/keeper"
 	"tidewait/internal/vm/process"
 	"tidewait/workflows"
@@ -238,6 +241,28 @@ func TestTheTurnGoesOn(t *testing.T) {
 	b.nothingLeft(t)
 }
 
+// TestTheTurnOfARunThatNobodyAsksForEnds, some time after it would have.
+func TestTheTurnOfARunThatNobodyAsksForEnds(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	in := a.solo("r1-1", 1, "while :; do sleep 0.05; done")
+	in.Turn = 4 * time.Second
+	began := time.Now()
+	done := a.begin(t, in)
+	a.stop()
+	require.Error(t, (<-done).err)
+	b := n.start(func(o *agent.Options) { o.StepTimeout = time.Second })
+	require.Len(t, b.beat.Runs, 1)
+	for b := range n.engine.beats {
+		if len(b.Runs) == 0 {
+			require.Equal(t, []string{"r1-1"}, b.Ended)
+			break
+		}
+	}
+	require.GreaterOrEqual(t, time.Since(began), 5*time.Second)
+	b.nothingLeft(t)
+}
+
 func TestAnAdoptedRunCanBeStopped(t *testing.T) {
 	n := newNode(t)
 	a := n.next(usual)
@@ -325,6 +350,30 @@ func TestWhatCannotBeGoneOnWithEnds(t *testing.T) {
 		require.Equal(t, api.Leaks{}, b.beat.Leaks)
 		b.nothingLeft(t)
 	})
+	t.Run("its backend does not come up", func(t *testing.T) {
+		n := newNode(t)
+		a := n.next(usual)
+		done := a.begin(t, a.solo("r1-1", 1, "sleep 3600"))
+		a.stop()
+		require.Error(t, (<-done).err)
+		keeper := n.keeper()
+		b := n.next(func(o *agent.Options) { o.Backends = []vm.Backend{n.unusable()} })
+		require.Equal(t, map[string]string{"r1-1": "backend process cannot be used: its program is not there"}, b.beat.GivenUp)
+		b.nothingLeft(t)
+		require.ErrorIs(t, keeper.Signal(syscall.Signal(0)), os.ErrProcessDone)
+	})
+	t.Run("its backend is not offered any more", func(t *testing.T) {
+		n := newNode(t)
+		a := n.next(usual)
+		done := a.begin(t, a.solo("r1-1", 1, "sleep 3600"))
+		a.stop()
+		require.Error(t, (<-done).err)
+		keeper := n.keeper()
+		b := n.start(func(o *agent.Options) { o.Backends, o.Former = nil, []vm.Backend{n.unusable()} })
+		require.Equal(t, map[string]string{"r1-1": "backend process cannot be used: its program is not there"}, b.beat.GivenUp)
+		b.nothingLeft(t)
+		require.ErrorIs(t, keeper.Signal(syscall.Signal(0)), os.ErrProcessDone)
+	})
 	t.Run("its keeper was killed", func(t *testing.T) {
 		n := newNode(t)
 		a := n.next(usual)
@@ -336,6 +385,57 @@ func TestWhatCannotBeGoneOnWithEnds(t *testing.T) {
 		require.Equal(t, map[string]string{"r1-1": "adopt run r1-1: its keeper is gone"}, b.beat.GivenUp)
 		b.nothingLeft(t)
 	})
+}
+
+// TestAFrozenKeeperHoldsNobodyUp: its machine is ended, and the others go on.
+func TestAFrozenKeeperHoldsNobodyUp(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	frozen := a.begin(t, a.solo("r1-1", 1, "sleep 3600"))
+	keeper := n.keeper()
+	in := a.solo("r2-1", 1, ticking)
+	done := a.begin(t, in)
+	a.stop()
+	require.Error(t, (<-frozen).err)
+	require.Error(t, (<-done).err)
+	require.NoError(t, keeper.Signal(syscall.SIGSTOP))
+	began := time.Now()
+	b := n.start(usual)
+	require.Less(t, time.Since(began), 20*time.Second)
+	require.Equal(t, map[string]string{"r1-1": "adopt run r1-1: the machine's keeper did not answer within 5s"}, b.beat.GivenUp)
+	res, err := b.Execute(t.Context(), resumed(in), nil)
+	require.NoError(t, err)
+	require.Equal(t, &vm.Exit{}, res.Exit, res.Failure)
+	b.nothingLeft(t)
+}
+
+// TestRunsOfUnknownBackendsAreNotGivenUp: nobody can say that their machines are
+// gone.
+func TestRunsOfUnknownBackendsAreNotGivenUp(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	in := a.solo("r1-1", 1, ticking)
+	done := a.begin(t, in)
+	a.stop()
+	require.Error(t, (<-done).err)
+	o := a.Options
+	o.Backends = nil
+	_, err := agent.New(t.Context(), o)
+	require.EqualError(t, err, "an earlier agent left run r1-1 in backend process, of which this one knows nothing: "+
+		"start an agent that does, so that its machine is ended")
+
+	b := n.next(usual)
+	res, err := b.Execute(t.Context(), resumed(in), nil)
+	require.NoError(t, err)
+	require.Equal(t, &vm.Exit{}, res.Exit, res.Failure)
+}
+
+// unusable is the node's backend when it does not come up.
+func (n *node) unusable() *host.Unusable {
+	n.t.Helper()
+	u, err := host.NewUnusable("process", filepath.Join(n.dir, "process"), errors.New("its program is not there"))
+	require.NoError(n.t, err)
+	return u
 }
 
 // keeper is the process of the only keeper.
@@ -369,7 +469,7 @@ func TestJournalsOfRuns(t *testing.T) {
 	require.NoError(t, j.Write(entry("r1-1", "create")))
 	require.NoError(t, j.Write(entry("r2-1", "run")))
 	ended := entry("r3-1", "destroy")
-	ended.Result = &workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 9}}
+	ended.Result = &workflows.ExecuteRunResult{Exit: &vm.Exit{Code: 9}, Images: map[string]string{"alpine": "sha256:1"}}
 	require.NoError(t, j.Write(ended))
 	require.NoError(t, os.WriteFile(filepath.Join(n.dir, "node", "runs", "r4-1.json"), []byte(`{"step":`), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(n.dir, "node", "runs", "r5-1.json.new"), nil, 0o600))
@@ -386,14 +486,67 @@ func TestJournalsOfRuns(t *testing.T) {
 // TestANodeHasOneAgent: a second process waits for the first, and says why it does
 // not work.
 func TestANodeHasOneAgent(t *testing.T) {
-	n := newNode(t)
-	a := n.next(usual)
-	o := a.Options
+	dir := filepath.Join(t.TempDir(), "node")
+	first, err := agent.Lock(t.Context(), dir)
+	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err := agent.New(ctx, o)
-	require.EqualError(t, err, "another agent process uses "+o.Dir+": stop it, or give one of the two a node.id of its own")
+	_, err = agent.Lock(ctx, dir)
+	require.EqualError(t, err, "another agent process uses "+dir+": stop it, or give one of the two a node.id of its own")
+	require.NoError(t, first.Close())
+	second, err := agent.Lock(t.Context(), dir)
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+}
+
+// TestAStoppedAgentBeginsNothing: neither a run that it left, of which it does not
+// say that it is lost, nor one that is new.
+func TestAStoppedAgentBeginsNothing(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	in := a.solo("r1-1", 1, ticking)
+	done := a.begin(t, in)
 	a.stop()
+	require.Error(t, (<-done).err)
 	b := n.next(usual)
-	require.Empty(t, b.beat.GivenUp)
+	b.stop()
+	for _, in := range []workflows.ExecuteRunInput{resumed(in), b.solo("r2-1", 1, "true")} {
+		res, err := b.Execute(t.Context(), in, nil)
+		require.EqualError(t, err, "the node's agent was stopped")
+		require.Equal(t, workflows.ExecuteRunResult{}, res)
+	}
+	c := n.next(usual)
+	res, err := c.Execute(t.Context(), resumed(in), nil)
+	require.NoError(t, err)
+	require.Equal(t, &vm.Exit{}, res.Exit, res.Failure)
+}
+
+// TestARunIsLeftInTheMomentItIsAskedFor: an agent that is stopped while it takes up
+// a run of an earlier one leaves it, in whatever order the two happen.
+func TestARunIsLeftInTheMomentItIsAskedFor(t *testing.T) {
+	n := newNode(t)
+	a := n.next(usual)
+	in := a.solo("r1-1", 1, "sleep 3600")
+	done := a.begin(t, in)
+	a.stop()
+	require.Error(t, (<-done).err)
+	for range 3 {
+		b := n.next(usual)
+		require.Empty(t, b.beat.GivenUp)
+		b.end()
+		asked := make(chan ended, 1)
+		go func() {
+			res, err := b.Execute(context.Background(), resumed(in), nil)
+			asked <- ended{res, err}
+		}()
+		b.Stop(t.Context())
+		got := <-asked
+		require.Error(t, got.err, got.res.Failure)
+	}
+	b := n.next(usual)
+	require.Len(t, b.beat.Runs, 1)
+	require.NoError(t, b.StopRun("r1-1", "enough", false))
+	res, err := b.Execute(t.Context(), resumed(in), nil)
+	require.NoError(t, err)
+	require.Equal(t, workflows.ExecuteRunResult{Lost: true, Failure: "the agent does not have the run any more that it was to go on with"}, res)
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -48,16 +47,20 @@ type Options struct {
 	ProbeTimeout time.Duration
 	Limits       vm.Limits
 	// Dir is the node's own directory, for what the next agent has to know: the
-	// journal of runs, and the lease, in [LeaseFile]. Empty: nothing is kept.
+	// journal of runs, and the lease, in [LeaseFile]. It is the caller's, by [Lock].
+	// Empty: nothing is kept.
 	Dir string
 	// KeepRuns lets runs outlive the agent, where that is possible, so that the
 	// next one goes on with them.
 	KeepRuns bool
 	Backends []vm.Backend
-	Images   *rootfs.Store // nil: no backend has a use for them
-	NATS     *nats.Conn
-	Logs     *runlog.Publisher // nil: over NATS, within the default limits
-	Log      *slog.Logger
+	// Former are backends that the node offers no more. What an earlier agent left
+	// in them is ended.
+	Former []vm.Backend
+	Images *rootfs.Store // nil: no backend has a use for them
+	NATS   *nats.Conn
+	Logs   *runlog.Publisher // nil: over NATS, within the default limits
+	Log    *slog.Logger
 }
 
 // Agent is the agent of one node.
@@ -72,7 +75,6 @@ type Agent struct {
 	kick    chan struct{}
 	lease   *lease
 	journal *journal.Journal  // nil: runs do not outlive the agent
-	locked  *os.File          // nil: nothing is
 	leaks   api.Leaks         // found when the agent started, but for Machines
 	givenUp map[string]string // runs of an earlier agent that could not be gone on with, and why
 	life    context.Context   // ends when the agent is stopped
@@ -93,7 +95,7 @@ type Agent struct {
 // it does not wait for the probes, which end with ctx, and offers a backend once it
 // was probed. It returns an error only when the node could not
 // work at all; a backend that fails its probe is reported, not fatal.
-func New(ctx context.Context, o Options) (_ *Agent, err error) {
+func New(ctx context.Context, o Options) (*Agent, error) {
 	js, err := jetstream.New(o.NATS)
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
@@ -105,17 +107,6 @@ func New(ctx context.Context, o Options) (_ *Agent, err error) {
 	a.life, a.end = context.WithCancel(context.Background())
 	var renewed []func(bootTime)
 	if o.Dir != "" {
-		if err := os.MkdirAll(o.Dir, 0o711); err != nil {
-			return nil, fmt.Errorf("make the directory of the node: %w", err)
-		}
-		if a.locked, err = lock(ctx, o.Dir); err != nil {
-			return nil, err
-		}
-		defer func() {
-			if err != nil {
-				a.locked.Close()
-			}
-		}()
 		if a.journal, err = journal.Open(filepath.Join(o.Dir, "runs")); err != nil {
 			return nil, err
 		}
@@ -359,11 +350,11 @@ var (
 
 // Stop ends every run, because the agent stops, and waits until their machines
 // are gone or ctx ends. Runs that the next agent can go on with are left to it,
-// unless their node is to be emptied, or there is another agent already.
+// unless their node is to be emptied, or there is another agent already. None is
+// begun from then on.
 func (a *Agent) Stop(ctx context.Context) {
-	defer a.locked.Close() // of no file it does nothing
-	a.end()
 	a.mu.Lock()
+	a.end() // within the lock, so that what is not in runs is refused
 	runs := slices.Collect(maps.Values(a.runs))
 	leaving := !a.over && a.state != string(capacity.Draining) && a.state != string(capacity.Retired)
 	a.mu.Unlock()

@@ -40,6 +40,8 @@ type lease struct {
 	// lease is held.
 	renewed []func(until bootTime)
 
+	renewing sync.Mutex // one renewal at a time; taken before mu
+
 	mu    sync.Mutex
 	until bootTime      // zero: it has never been held
 	over  bool          // it ended, and was not renewed since
@@ -78,19 +80,22 @@ func (l *lease) end() bool {
 }
 
 // renew extends the lease after a heartbeat that was sent then was acknowledged.
-// It reports whether the node holds it: not when the answer came too late.
+// It reports whether the node holds it: not when the answer came too late. Those
+// who are told may take their time: an end that comes meanwhile stays one.
 func (l *lease) renew(sent bootTime) bool {
 	until := sent.add(l.length)
+	l.renewing.Lock()
+	defer l.renewing.Unlock()
+	extends, wasOver := l.look(until)
+	if extends {
+		for _, tell := range l.renewed {
+			tell(until)
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if until <= max(l.until, bootNow()) {
+	if !extends || l.over != wasOver || !l.extends(until) {
 		return !l.over && l.until > bootNow()
-	}
-	if l.until != 0 && !l.over && l.until <= bootNow() {
-		return false // its end has come, and the fence comes first
-	}
-	for _, tell := range l.renewed {
-		tell(until)
 	}
 	l.timer.set(until)
 	if l.over || l.until == 0 {
@@ -98,6 +103,21 @@ func (l *lease) renew(sent bootTime) bool {
 	}
 	l.until, l.over = until, false
 	return true
+}
+
+// look reports whether the lease can be extended, and whether it is over now.
+func (l *lease) look(until bootTime) (extends, over bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.extends(until), l.over
+}
+
+// extends reports whether the lease can be extended: not when its end has come and
+// the fence has not, which comes first. lease.mu must be held.
+func (l *lease) extends(until bootTime) bool {
+	now := bootNow()
+	pending := l.until != 0 && !l.over && l.until <= now
+	return until > max(l.until, now) && !pending
 }
 
 // ended reports whether the lease has ended and was not renewed since.

@@ -107,3 +107,33 @@ func TestAnAnswerAfterTheEndComesBehindTheFence(t *testing.T) {
 	require.False(t, l.end())
 	require.True(t, l.renew(bootNow()))
 }
+
+// TestAStalledDiskDoesNotHoldUpTheFence: nor does what was acknowledged meanwhile
+// undo it.
+func TestAStalledDiskDoesNotHoldUpTheFence(t *testing.T) {
+	fell, stalls, goOn := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
+	told := 0
+	l, err := newLease(300*time.Millisecond, func() { fell <- struct{}{} }, func(bootTime) {
+		if told++; told == 2 {
+			stalls <- struct{}{}
+			<-goOn
+		}
+	})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go l.watch(ctx)
+	require.True(t, l.renew(bootNow()))
+	renewed := make(chan bool, 1)
+	go func() { renewed <- l.renew(bootNow().add(time.Minute)) }()
+	<-stalls
+	select {
+	case <-fell:
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "the fence does not fall")
+	}
+	close(goOn)
+	require.False(t, <-renewed, "the lease has ended meanwhile")
+	require.True(t, l.ended())
+	require.True(t, l.renew(bootNow().add(time.Minute)), "the next answer gives it back")
+}

@@ -18,10 +18,14 @@ const (
 	lockPause = 50 * time.Millisecond
 )
 
-// lock makes a node's directory this process's alone, until the file is closed or
-// the process has ended. Two agents that take each other's machines over would end
-// them.
-func lock(ctx context.Context, dir string) (*os.File, error) {
+// Lock makes a node's directory, which is made when it is not there, this process's
+// alone, until the file is closed or the process has ended. It is taken before
+// anything else in the directory is touched, and kept until nothing is done there
+// any more: two agents that take each other's machines over would end them.
+func Lock(ctx context.Context, dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, fmt.Errorf("make the directory of the node: %w", err)
+	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the directory of the node: %w", err)

@@ -52,7 +52,7 @@ type run struct {
 // left is gone on with.
 //
 // An error is returned only when ctx ended from outside, or the agent was stopped
-// and left the run to the next one; everything that goes wrong with the run itself
+// and left the run to the next one, or did not begin it; everything that goes wrong with the run itself
 // is in the result.
 func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step func(string)) (workflows.ExecuteRunResult, error) {
 	if !in.Resume {
@@ -73,10 +73,11 @@ func (a *Agent) Execute(ctx context.Context, in workflows.ExecuteRunInput, step 
 	res := work.steps(ctx)
 	left := a.hasLeft(r)
 	cause := context.Cause(ctx)
-	if was != nil {
-		res.Images = was.entry.Images
-	} else {
+	switch {
+	case was == nil:
 		res.Images = r.roots.digests()
+	case was.entry.Result == nil:
+		res.Images = was.entry.Images
 	}
 	defer r.roots.close()
 	if left {
@@ -125,11 +126,16 @@ func clean(r *redact.Redactor, res *workflows.ExecuteRunResult) {
 // begin registers a run, after ending an older execution of it, and returns what an
 // earlier agent left of it. A run that must not be begun any more is refused with
 // errLeaseEnded or errEpochOver, and one that is to be gone on with and is not
-// there with errNotHere.
+// there with errNotHere. An agent that stops refuses all with errStopping, and says
+// nothing of what it has: the next one knows that.
 func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, *adopted, context.Context, error) {
 	id := in.Machine.RunID
 	for {
 		a.mu.Lock()
+		if a.life.Err() != nil {
+			a.mu.Unlock()
+			return nil, nil, nil, errStopping
+		}
 		old, exists := a.runs[id]
 		var was *adopted
 		if exists {
@@ -146,6 +152,9 @@ func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, 
 				report: api.RunReport{ID: id, Step: "create"}, agents: make([]api.AgentReport, machinesOf(in)), // all of them starting
 				stop: stop, kill: func() { a.kill(in) }, epoch: in.Epoch, gone: make(chan struct{}),
 			}
+			if was != nil {
+				r.goOn(old.report, was)
+			}
 			a.runs[id] = r
 			delete(a.ended, id)
 			a.mu.Unlock()
@@ -159,6 +168,13 @@ func (a *Agent) begin(ctx context.Context, in workflows.ExecuteRunInput) (*run, 
 			return nil, nil, nil, context.Cause(ctx)
 		}
 	}
+}
+
+// goOn makes the run what it was for an earlier agent, whose machine can be left
+// again at any time. Agent.mu must be held.
+func (r *run) goOn(report api.RunReport, was *adopted) {
+	r.report, r.kept = report, was.machine
+	r.report.Adopted = false
 }
 
 // refuses says why a run must not be begun, or gone on with; nil: it may. Agent.mu

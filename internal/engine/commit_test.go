@@ -147,7 +147,7 @@ func TestALateRunCannotCommit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.store.Listen(t.Context())
 	require.NoError(t, err)
-	v, err := c.store.JudgeRun(t.Context(), late.RunID)
+	v, err := c.store.JudgeRun(t.Context(), late.RunID, false)
 	require.NoError(t, err)
 	require.True(t, v.Gone, v.Reason)
 

@@ -149,7 +149,7 @@ func TestARunIsGivenUpAfterAFullGraceOnly(t *testing.T) {
 	require.EqualValues(t, 1, placed.Epoch)
 	judge := func() ledger.Verdict {
 		t.Helper()
-		v, err := s.JudgeRun(ctx, placed.RunID)
+		v, err := s.JudgeRun(ctx, placed.RunID, false)
 		require.NoError(t, err)
 		return v
 	}

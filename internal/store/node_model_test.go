@@ -192,7 +192,7 @@ func (f *fleet) commandEnds(t *rapid.T) {
 func (f *fleet) judge(t *rapid.T) {
 	r := f.draw(t)
 	f.closed[r.RunID] = true
-	v, err := f.s.JudgeRun(context.Background(), r.RunID)
+	v, err := f.s.JudgeRun(context.Background(), r.RunID, false)
 	require.NoError(t, err)
 	if !v.Gone {
 		return

@@ -113,7 +113,7 @@ func TestLostRunsAreJudged(t *testing.T) {
 	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
 	judge := func() ledger.Verdict {
 		t.Helper()
-		v, err := s.JudgeRun(ctx, "r1-1")
+		v, err := s.JudgeRun(ctx, "r1-1", false)
 		require.NoError(t, err)
 		return v
 	}
@@ -157,7 +157,7 @@ func TestKeptRunsAreNotLost(t *testing.T) {
 	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
 	judge := func() ledger.Verdict {
 		t.Helper()
-		v, err := s.JudgeRun(ctx, "r1-1")
+		v, err := s.JudgeRun(ctx, "r1-1", false)
 		require.NoError(t, err)
 		return v
 	}
@@ -189,6 +189,37 @@ func TestKeptRunsAreNotLost(t *testing.T) {
 	require.Equal(t, []any{false, true, "the agent of node a came back without run r1-1: its keeper is gone"}, []any{gone.Kept, gone.Gone, gone.Reason})
 }
 
+// TestAKeptRunCanBeGivenUp: its node is told, and it is gone when the node has it
+// no more.
+func TestAKeptRunCanBeGivenUp(t *testing.T) {
+	ctx := context.Background()
+	s, _ := open(t, rules)
+	register(t, s, node("a", 1024))
+	l := launch(t, s, draft("m", 1, 1000, time.Hour))
+	require.NotNil(t, look(t, s, l.Phases[0].ID, 1, ledger.WakeFirst).Placed)
+	h := node("a", 1024)
+	h.Runs = []api.RunReport{{ID: "r1-1", Step: "run", Adopted: true}}
+	judge := func() []any {
+		t.Helper()
+		v, err := s.JudgeRun(ctx, "r1-1", true)
+		require.NoError(t, err)
+		return []any{v.Kept, v.Gone, v.Reason}
+	}
+	beat := func() []string {
+		t.Helper()
+		res, err := s.Heartbeat(ctx, h)
+		require.NoError(t, err)
+		return res.Reply.Destroy
+	}
+	require.Empty(t, beat())
+	require.Equal(t, []any{false, false, "node a does not take up run r1-1, and is told to destroy it"}, judge())
+	require.Equal(t, []string{"r1-1"}, beat())
+	require.Equal(t, []any{false, false, "node a still has run r1-1 and is told to destroy it"}, judge())
+	h.Runs, h.Ended = nil, []string{"r1-1"}
+	require.Empty(t, beat())
+	require.Equal(t, []any{false, true, "the agent of node a came back without run r1-1"}, judge())
+}
+
 // TestAKeptRunOfASilentNodeIsNotKept: what an agent said before it was silent again
 // is not so for ever.
 func TestAKeptRunOfASilentNodeIsNotKept(t *testing.T) {
@@ -204,7 +235,7 @@ func TestAKeptRunOfASilentNodeIsNotKept(t *testing.T) {
 	_, err = db.Exec(ctx, "UPDATE nodes SET silent_before = $1", rules.SuspectAfter+time.Second)
 	require.NoError(t, err)
 
-	v, err := s.JudgeRun(ctx, "r1-1")
+	v, err := s.JudgeRun(ctx, "r1-1", false)
 	require.NoError(t, err)
 	require.Equal(t, []any{false, false, "node a is silent; its agent may still have run r1-1"}, []any{v.Kept, v.Gone, v.Reason})
 }

@@ -206,13 +206,17 @@ func endedByOf(status string) string {
 	return "lost"
 }
 
+// destroyRunSQL has the next heartbeat's reply name the run.
+const destroyRunSQL = `UPDATE topology_runs SET status = 'lost', step = 'destroy' WHERE id = $1 AND ended_at IS NULL`
+
 // JudgeRun decides what became of a run whose activity was lost: the agent said
 // since then that it does not have it, or the node has been silent for so long
 // that its agent must have destroyed it. Until one of the two is true the node
 // is not free and the phase waits for it. A node that has been silent for so long
 // is given up, with all that it runs. A run that an earlier agent of the node left,
-// and that the next one has, is kept: it is not suspected any more.
-func (s *Store) JudgeRun(ctx context.Context, runID string) (ledger.Verdict, error) {
+// and that the next one has, is kept: it is not suspected any more. With giveUp it
+// is not, and the agent is told to destroy it.
+func (s *Store) JudgeRun(ctx context.Context, runID string, giveUp bool) (ledger.Verdict, error) {
 	var v ledger.Verdict
 	err := s.tx(ctx, func(tx pgx.Tx) error {
 		var (
@@ -245,9 +249,13 @@ WHERE kind = 'node' AND phase_id = (SELECT phase_id FROM topology_runs WHERE id 
 			v.Gone, v.Reason = true, fmt.Sprintf("node %s has been silent for %s", v.Node, silent.Round(time.Second))
 			_, err = tx.Exec(ctx, declareLostSQL, v.Node, s.rules.LostAfter.Seconds())
 			return err
-		case adopted && !ended && (heard || silent <= s.rules.SuspectAfter):
+		case adopted && !giveUp && !ended && (heard || silent <= s.rules.SuspectAfter):
 			v.Kept, v.Reason = true, fmt.Sprintf("the next agent of node %s goes on with run %s", v.Node, runID)
 			_, err = tx.Exec(ctx, `UPDATE topology_runs SET suspected_at = NULL WHERE id = $1`, runID)
+			return err
+		case adopted && giveUp && !ended:
+			v.Reason = fmt.Sprintf("node %s does not take up run %s, and is told to destroy it", v.Node, runID)
+			_, err = tx.Exec(ctx, destroyRunSQL, runID)
 			return err
 		case heard && !has:
 			v.Gone, v.Reason = true, fmt.Sprintf("the agent of node %s came back without run %s", v.Node, runID)
@@ -256,7 +264,7 @@ WHERE kind = 'node' AND phase_id = (SELECT phase_id FROM topology_runs WHERE id 
 			}
 		case heard && has:
 			v.Reason = fmt.Sprintf("node %s still has run %s and is told to destroy it", v.Node, runID)
-			_, err = tx.Exec(ctx, `UPDATE topology_runs SET status = 'lost', step = 'destroy' WHERE id = $1 AND ended_at IS NULL`, runID)
+			_, err = tx.Exec(ctx, destroyRunSQL, runID)
 			return err
 		case ended:
 			v.Gone, v.Reason = true, fmt.Sprintf("run %s has ended", runID)

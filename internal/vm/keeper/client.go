@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 )
 
 // Client is the control connection to one keeper. It is safe for concurrent use.
@@ -16,6 +17,7 @@ type Client struct {
 	done    chan struct{} // closed when the machine has ended, or the connection has
 
 	asking sync.Mutex // held from a request to its answer
+	silent bool       // no answer came in time; set before answers is closed
 
 	mu    sync.Mutex
 	ended *Ended
@@ -60,6 +62,7 @@ func (c *Client) listen() {
 	for {
 		var e Event
 		if _, err := Receive(c.conn, &e); err != nil {
+			c.silent = errors.Is(err, os.ErrDeadlineExceeded)
 			return
 		}
 		if e.Ended == nil {
@@ -76,14 +79,25 @@ func (c *Client) listen() {
 // ErrGone says that a keeper is there no more.
 var ErrGone = errors.New("the machine's keeper is gone")
 
+// errSilent says that a keeper is frozen, or as good as that.
+var errSilent = fmt.Errorf("the machine's keeper did not answer within %s", patience)
+
+// patience is how long a keeper may take to answer. One that takes longer is of no
+// use, and its machine has ended for this program.
+const patience = 5 * time.Second
+
+// ask sends a request and returns its answer.
 func (c *Client) ask(r Request, files ...*os.File) (Event, error) {
 	c.asking.Lock()
 	defer c.asking.Unlock()
-	if Send(c.conn, r, files...) != nil {
+	if c.conn.SetDeadline(time.Now().Add(patience)) != nil || Send(c.conn, r, files...) != nil {
 		return Event{}, ErrGone
 	}
 	e, ok := <-c.answers
-	if !ok {
+	switch {
+	case !ok && c.silent:
+		return Event{}, errSilent
+	case !ok || c.conn.SetDeadline(time.Time{}) != nil:
 		return Event{}, ErrGone
 	}
 	return e, nil
