@@ -58,6 +58,11 @@ func (g *Gateway) keep(ctx context.Context, mission string, launch int) error {
 	lock := g.healing.lock(mission)
 	lock.Lock()
 	defer lock.Unlock()
+	return g.keepLocked(ctx, mission, launch)
+}
+
+// keepLocked is keep by whoever holds the mission's lock.
+func (g *Gateway) keepLocked(ctx context.Context, mission string, launch int) error {
 	store, err := g.bundles(ctx)
 	if err != nil {
 		return err

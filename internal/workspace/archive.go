@@ -161,6 +161,11 @@ func writeEntry(archive *tar.Writer, source *objects, e treeEntry, when time.Tim
 // objects reads the answers of git cat-file --batch.
 type objects struct{ in *bufio.Reader }
 
+// unread is git's answer instead of an object.
+type unread struct{ answer string }
+
+func (u *unread) Error() string { return u.answer }
+
 // next reads the head of an answer and returns the size of what follows.
 func (o *objects) next() (int64, error) {
 	line, err := o.in.ReadString('\n')
@@ -169,7 +174,7 @@ func (o *objects) next() (int64, error) {
 	}
 	fields := strings.Fields(line)
 	if len(fields) != 3 {
-		return 0, fmt.Errorf("git cannot read an object: %s", strings.TrimSpace(line))
+		return 0, fmt.Errorf("git cannot read an object: %w", &unread{strings.TrimSpace(line)})
 	}
 	return strconv.ParseInt(fields[2], 10, 64)
 }
