@@ -83,6 +83,10 @@ func sourceOf(in workflows.OpenCheckoutInput) int {
 }
 
 func (g *Gateway) open(ctx context.Context, in workflows.OpenCheckoutInput) (workspace.Checkout, error) {
+	// Of a launch that is open already the upload may be gone.
+	if there, err := g.Checkouts.Chain(ctx, in.Mission, in.Launch); err == nil {
+		return workspace.Checkout{Base: there.Base, Branch: workspace.Branch(in.Mission, in.Launch), Head: there.Head()}, nil
+	}
 	req := workspace.OpenRequest{
 		Mission: in.Mission, Launch: in.Launch, URL: in.URL, Ref: in.Ref, Head: in.Head, SHA256: in.Bundle.SHA256, Commit: in.Commit,
 	}
@@ -128,16 +132,27 @@ func (g *Gateway) unkept(in workflows.CommitResultsInput, c workflows.Checkout, 
 }
 
 func (g *Gateway) commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
+	req := workspace.CommitRequest{
+		Mission: in.Mission, Launch: in.Launch, Phase: in.Phase, Run: in.RunID, Parent: in.Parent, TreeIn: in.TreeIn,
+		Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author,
+		Admit: func() error { return g.mayCommit(ctx, in) },
+	}
+	if in.Partial == "" {
+		// A run may have been committed long ago, and wait only for room to keep it.
+		c, done, err := g.Checkouts.Committed(ctx, req)
+		if err != nil {
+			return workflows.Checkout{}, err
+		}
+		if done {
+			return workflows.Checkout{Branch: workspace.Branch(in.Mission, in.Launch), Commit: c.Commit}, nil
+		}
+	}
 	parts, err := g.parts(ctx, in)
 	defer parts.close()
 	if err != nil {
 		return workflows.Checkout{}, fmt.Errorf("read the results of run %s: %w", in.RunID, err)
 	}
-	req := workspace.CommitRequest{
-		Mission: in.Mission, Launch: in.Launch, Phase: in.Phase, Run: in.RunID, Parent: in.Parent, TreeIn: in.TreeIn,
-		Parts: parts.list, Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author, When: parts.latest,
-		Admit: func() error { return g.mayCommit(ctx, in) },
-	}
+	req.Parts, req.When = parts.list, parts.latest
 	if in.Partial != "" {
 		return g.commitPartial(ctx, req, in.Partial)
 	}

@@ -79,12 +79,12 @@ func (g *Gateway) keepLocked(ctx context.Context, mission string, launch int) er
 		r = &record{Mission: mission, Launch: launch, Base: chain.Base}
 	}
 	r.Gateway = g.ID
+	before := slices.Clone(r.Bundles)
 	if err := g.dropLost(ctx, store, r); err != nil {
 		return err
 	}
-	before := len(r.Bundles)
 	since := r.last("", chain.Has)
-	if since != chain.Head() || before == 0 {
+	if since != chain.Head() || len(r.Bundles) == 0 {
 		if err := g.addBundle(ctx, store, r, "", since, chain.Head()); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (g *Gateway) keepLocked(ctx context.Context, mission string, launch int) er
 			return err
 		}
 	}
-	if len(r.Bundles) == before {
+	if slices.Equal(r.Bundles, before) {
 		return nil
 	}
 	return writeRecord(ctx, store, r)
@@ -135,7 +135,10 @@ func (g *Gateway) addBundle(ctx context.Context, store jetstream.ObjectStore, r 
 	b := bundleInfo{Object: fmt.Sprintf("bundle/%s/%d/%s", r.Mission, r.Launch, head), Phase: phase, Commit: head, Since: since}
 	pr, pw := io.Pipe()
 	go func() {
-		_, err := g.Checkouts.BundleSince(ctx, r.Mission, r.Launch, phase, since, pw)
+		made, err := g.Checkouts.BundleSince(ctx, r.Mission, r.Launch, phase, since, pw)
+		if err == nil && made.Head != head {
+			err = fmt.Errorf("the branch moved to commit %.12s meanwhile", made.Head)
+		}
 		_ = pw.CloseWithError(err)
 	}()
 	info, err := objects.Put(ctx, store, b.Object, pr)

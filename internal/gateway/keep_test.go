@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -284,6 +286,69 @@ func TestAFullBucketRefusesTheCommit(t *testing.T) {
 	_, err = other.results(t.Context(), api.ResultsRequest{Mission: "port", Launch: 1})
 	require.NoError(t, err)
 	require.Len(t, chainOf(t, other, 1).Commits, 1)
+}
+
+// TestAWaitForRoomOutlivesWhatWasBrought has a full bucket until NATS has removed
+// the upload, or the results, for which there was no room.
+func TestAWaitForRoomOutlivesWhatWasBrought(t *testing.T) {
+	remove := func(s *site, o workflows.Object) {
+		store, err := s.js.ObjectStore(t.Context(), o.Bucket)
+		require.NoError(t, err)
+		require.NoError(t, store.Delete(t.Context(), o.Name))
+	}
+	widen := func(s *site) {
+		require.NoError(t, provision.Streams(t.Context(), s.js, config.Fleet{ObjectTTL: time.Hour, LogTTL: time.Hour, LogBytes: 1 << 20}))
+	}
+	var full *Full
+
+	s := newSite(t, config.Fleet{BundleBytes: 1 << 20})
+	g, _ := s.gateway(t)
+	open := s.opens(t, 1, string(noise(2<<20)))
+	_, err := g.Open(t.Context(), open)
+	require.ErrorAs(t, err, &full)
+	remove(s, open.Bundle)
+	widen(s)
+	from, err := g.Open(t.Context(), open)
+	require.NoError(t, err)
+	require.Equal(t, open.Head, from.Commit)
+
+	s = newSite(t, config.Fleet{BundleBytes: 1 << 20})
+	g, _ = s.gateway(t)
+	from, err = g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	require.NoError(t, err)
+	in := s.commits(t, "r1-1", from, 2<<20)
+	_, err = g.Commit(t.Context(), in)
+	require.ErrorAs(t, err, &full)
+	remove(s, in.Results)
+	widen(s)
+	c, err := g.Commit(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, []string{c.Commit}, chainOf(t, g, 1).Commits)
+}
+
+// TestARecordNamesOnlyWhatIsKept has a bundle of another commit than was asked for,
+// and one that is lost and not needed again.
+func TestARecordNamesOnlyWhatIsKept(t *testing.T) {
+	s := newSite(t, config.Fleet{})
+	g, _ := s.gateway(t)
+	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	require.NoError(t, err)
+	store, err := s.js.ObjectStore(t.Context(), api.BucketBundles)
+	require.NoError(t, err)
+	r, err := readRecord(t.Context(), store, "port", 1)
+	require.NoError(t, err)
+	want := slices.Clone(r.Bundles)
+	err = g.addBundle(t.Context(), store, r, "", "", strings.Repeat("a", 40))
+	require.ErrorContains(t, err, "the branch moved to commit "+from.Commit[:12])
+	require.Equal(t, want, r.Bundles)
+	require.ElementsMatch(t, []string{"launch/port/1", "bundle/port/1/" + from.Commit}, s.bundles(t))
+
+	r.Bundles = append(r.Bundles, bundleInfo{Object: "bundle/port/1/lost", Phase: "gone", Commit: from.Commit})
+	require.NoError(t, writeRecord(t.Context(), store, r))
+	require.NoError(t, g.keep(t.Context(), "port", 1))
+	r, err = readRecord(t.Context(), store, "port", 1)
+	require.NoError(t, err)
+	require.Equal(t, want, r.Bundles)
 }
 
 // TestTidy keeps what is needed, and removes the rest when its time is over.

@@ -74,7 +74,16 @@ func (g *Gateway) BundleSince(ctx context.Context, name string, launch int, phas
 		}
 		revisions = append(revisions, "^"+since)
 	}
-	return writeBundle(ctx, repo, head, strings.TrimPrefix(ref, "refs/heads/"), w, revisions...)
+	bundle, err := writeBundle(ctx, repo, head, strings.TrimPrefix(ref, "refs/heads/"), w, revisions...)
+	if err != nil {
+		return Bundle{}, err
+	}
+	// Git reads the branch by itself, and somebody may have moved it meanwhile.
+	bundle.Head, err = repo.output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	if err == nil && bundle.Head != head {
+		err = fmt.Errorf("branch %s moved from commit %.12s to %.12s while it was bundled", bundle.Ref, head, bundle.Head)
+	}
+	return bundle, err
 }
 
 // Kept is a bundle made by [Gateway.BundleSince] that is read back.
