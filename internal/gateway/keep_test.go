@@ -351,6 +351,50 @@ func TestARecordNamesOnlyWhatIsKept(t *testing.T) {
 	require.Equal(t, want, r.Bundles)
 }
 
+// TestWhatIsReadIsNotReplaced asks twice for the same files and the same branch.
+func TestWhatIsReadIsNotReplaced(t *testing.T) {
+	s := newSite(t, config.Fleet{})
+	g, _ := s.gateway(t)
+	g.Retention.Objects = time.Hour
+	store, err := s.js.ObjectStore(t.Context(), api.BucketWorkspaces)
+	require.NoError(t, err)
+	version := func(object string) string {
+		info, err := store.GetInfo(t.Context(), object)
+		require.NoError(t, err)
+		return info.NUID
+	}
+	open := s.opens(t, 1, "read me\n")
+	from, err := g.Open(t.Context(), open)
+	require.NoError(t, err)
+	first := version(from.Input.Name)
+	again, err := g.Open(t.Context(), open)
+	require.NoError(t, err)
+	require.Equal(t, from, again)
+	require.Equal(t, first, version(from.Input.Name))
+
+	bundle := func() api.BundleReply {
+		b, err := g.bundle(t.Context(), api.ResultsRequest{Mission: "port", Launch: 1})
+		require.NoError(t, err)
+		return b.(api.BundleReply)
+	}
+	before := bundle()
+	first = version(before.Object)
+	require.Equal(t, before, bundle())
+	require.Equal(t, first, version(before.Object))
+	_, err = g.Commit(t.Context(), s.commits(t, "r1-1", from, 100))
+	require.NoError(t, err)
+	require.NotEqual(t, before.Object, bundle().Object)
+	require.Equal(t, first, version(before.Object))
+
+	// What is about to be removed is put again.
+	first = version(from.Input.Name)
+	g.Retention.Objects = time.Nanosecond
+	again, err = g.checkout(t.Context(), "port", from.Branch, from.Commit)
+	require.NoError(t, err)
+	require.Equal(t, from, again)
+	require.NotEqual(t, first, version(from.Input.Name))
+}
+
 // TestTidy keeps what is needed, and removes the rest when its time is over.
 func TestTidy(t *testing.T) {
 	s := newSite(t, config.Fleet{})

@@ -16,6 +16,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/workspace"
+	"tidewait/workflows"
 )
 
 // Retention is how long a gateway keeps what is of launches that ended.
@@ -176,19 +177,13 @@ func (g *Gateway) judge(ctx context.Context, nc *nats.Conn, store jetstream.Obje
 // refresh stores the files again that the next phase of a launch starts from, when
 // NATS is going to remove them: the phase may be held for days.
 func (g *Gateway) refresh(ctx context.Context, l kept) error {
-	chain, err := g.Checkouts.Chain(ctx, l.Mission, l.Launch)
-	if err != nil {
-		return err
-	}
-	store, err := g.JS.ObjectStore(ctx, api.BucketWorkspaces)
-	if err != nil {
-		return err
-	}
-	info, err := store.GetInfo(ctx, inputName(l.Mission, chain.Head()))
-	if err == nil && time.Since(info.ModTime) < g.Retention.Objects/2 {
-		return nil
-	}
-	_, err = g.checkout(ctx, l.Mission, workspace.Branch(l.Mission, l.Launch), chain.Head())
+	_, err := healed(ctx, g, l.Mission, l.Launch, func() (workflows.Checkout, error) {
+		chain, err := g.Checkouts.Chain(ctx, l.Mission, l.Launch)
+		if err != nil {
+			return workflows.Checkout{}, err
+		}
+		return g.checkout(ctx, l.Mission, workspace.Branch(l.Mission, l.Launch), chain.Head())
+	})
 	return err
 }
 

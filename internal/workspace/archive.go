@@ -51,6 +51,22 @@ func (g *Gateway) Archive(ctx context.Context, name, commit string, w io.Writer)
 	return manifest, err
 }
 
+// Tree returns the tree of a commit.
+func (g *Gateway) Tree(ctx context.Context, name, commit string) (string, error) {
+	repo, err := g.existing(name)
+	if err != nil {
+		return "", err
+	}
+	if !isCommit(commit) {
+		return "", refuse(BadRef, "%q is not a full commit id", commit)
+	}
+	tree, err := repo.output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
+	if err != nil {
+		return "", fmt.Errorf("tree of commit %.12s: %w", commit, err)
+	}
+	return tree, nil
+}
+
 // treeEntry is one path of a commit.
 type treeEntry struct {
 	mode string
