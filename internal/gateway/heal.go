@@ -46,19 +46,21 @@ func (h *healing) stayed(mission string) string {
 	return h.stays[mission]
 }
 
-// first reports whether something is used for the first time since the process
-// started, and remembers that it was.
-func (h *healing) first(what string) bool {
+// saw reports whether something was looked at since the process started.
+func (h *healing) saw(what string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.seen[what] {
-		return false
-	}
+	return h.seen[what]
+}
+
+// see remembers that something was looked at.
+func (h *healing) see(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.seen == nil {
 		h.seen = map[string]bool{}
 	}
 	h.seen[what] = true
-	return true
 }
 
 // healed does work on a launch's checkout. A checkout that is not there, is
@@ -158,19 +160,28 @@ func (g *Gateway) replaceable(ctx context.Context, mission string, launch int) (
 
 // lookFirst looks at a launch that is used for the first time since the process
 // started: its repository may be damaged, since the machine may have been lost,
-// or be behind what another process with the same id has done meanwhile.
+// or be behind what another process with the same id has done meanwhile. A look
+// that fails is tried again at the next use.
 func (g *Gateway) lookFirst(ctx context.Context, mission string, launch int) error {
-	if !g.healing.first(fmt.Sprintf("%s/%d", mission, launch)) {
+	this := fmt.Sprintf("%s/%d", mission, launch)
+	if g.healing.saw(this) {
 		return nil
 	}
 	lock := g.healing.lock(mission)
 	lock.Lock()
 	defer lock.Unlock()
-	if g.healing.first(mission) {
+	if g.healing.saw(this) {
+		return nil // whoever held the lock did it
+	}
+	if !g.healing.saw(mission) {
 		if _, err := g.replaceDamaged(ctx, mission, launch, false); err != nil {
 			return err
 		}
+		g.healing.see(mission)
 	}
-	_, err := g.restore(ctx, mission, launch)
-	return err
+	if _, err := g.restore(ctx, mission, launch); err != nil {
+		return err
+	}
+	g.healing.see(this)
+	return nil
 }
