@@ -92,6 +92,16 @@ func (c *cli) results(ctx context.Context, e *engine, name string, o resultsOpti
 	if detail.Gateway == "" {
 		return failed("mission %s has no results: it is %s and no gateway holds it", name, detail.Status)
 	}
+	err = c.resultsOf(ctx, e, detail, o)
+	if isNotFound(err) {
+		return orExpired(err, detail)
+	}
+	return err
+}
+
+// resultsOf answers from the gateway that holds a launch.
+func (c *cli) resultsOf(ctx context.Context, e *engine, detail api.MissionDetail, o resultsOptions) error {
+	name := detail.Name
 	request := api.ResultsRequest{Mission: name, Launch: detail.Launch}
 	if o.into != "" {
 		request.Partial = o.partial
@@ -101,9 +111,6 @@ func (c *cli) results(ctx context.Context, e *engine, name string, o resultsOpti
 		return c.export(ctx, e, detail.Gateway, api.ArchiveRequest{Mission: name, Launch: detail.Launch, Phase: o.phase}, o.export)
 	}
 	results, err := askGateway[api.Results](ctx, e, detail.Gateway, "log", request)
-	if isNotFound(err) {
-		return orExpired(err, detail)
-	}
 	if err != nil {
 		return err
 	}

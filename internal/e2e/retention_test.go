@@ -51,7 +51,9 @@ func TestWhatEndedIsKeptForItsTime(t *testing.T) {
 	}, d.Expired)
 	require.Equal(t, []any{"succeeded", 1}, []any{d.Status, d.Launch})
 	require.Contains(t, p.must("mission", "show", "over"), "  expired phases and runs, which are kept for 3 s\n  expired logs, which are kept for 3 s\n")
-	p.fails(1, "the results of launch 1 of mission over were kept for 3 s and have expired", "mission", "results", "over")
+	for _, flags := range [][]string{nil, {"--diff"}, {"--stat"}, {"--export", "-"}, {"--into", t.TempDir()}} {
+		p.fails(1, "the results of launch 1 of mission over were kept for 3 s and have expired", append([]string{"mission", "results", "over"}, flags...)...)
+	}
 	out, errs, code := p.tidewait("mission", "logs", "over")
 	require.Equal(t, []any{"", "tidewait: logs are kept for 3 s; those of launch 1 have expired\n", 0}, []any{out, errs, code})
 	p.fails(1, "launch 1 ended so long ago that it is not kept any more; launch the mission again", "mission", "rerun", "over", "--from", "work")

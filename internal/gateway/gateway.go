@@ -83,6 +83,10 @@ func sourceOf(in workflows.OpenCheckoutInput) int {
 }
 
 func (g *Gateway) open(ctx context.Context, in workflows.OpenCheckoutInput) (workspace.Checkout, error) {
+	// Of a launch that is open already the upload may be gone.
+	if there, err := g.Checkouts.Chain(ctx, in.Mission, in.Launch); err == nil {
+		return workspace.Checkout{Base: there.Base, Branch: workspace.Branch(in.Mission, in.Launch), Head: there.Head()}, nil
+	}
 	req := workspace.OpenRequest{
 		Mission: in.Mission, Launch: in.Launch, URL: in.URL, Ref: in.Ref, Head: in.Head, SHA256: in.Bundle.SHA256, Commit: in.Commit,
 	}
@@ -128,16 +132,27 @@ func (g *Gateway) unkept(in workflows.CommitResultsInput, c workflows.Checkout, 
 }
 
 func (g *Gateway) commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
+	req := workspace.CommitRequest{
+		Mission: in.Mission, Launch: in.Launch, Phase: in.Phase, Run: in.RunID, Parent: in.Parent, TreeIn: in.TreeIn,
+		Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author,
+		Admit: func() error { return g.mayCommit(ctx, in) },
+	}
+	if in.Partial == "" {
+		// A run may have been committed long ago, and wait only for room to keep it.
+		c, done, err := g.Checkouts.Committed(ctx, req)
+		if err != nil {
+			return workflows.Checkout{}, err
+		}
+		if done {
+			return workflows.Checkout{Branch: workspace.Branch(in.Mission, in.Launch), Commit: c.Commit}, nil
+		}
+	}
 	parts, err := g.parts(ctx, in)
 	defer parts.close()
 	if err != nil {
 		return workflows.Checkout{}, fmt.Errorf("read the results of run %s: %w", in.RunID, err)
 	}
-	req := workspace.CommitRequest{
-		Mission: in.Mission, Launch: in.Launch, Phase: in.Phase, Run: in.RunID, Parent: in.Parent, TreeIn: in.TreeIn,
-		Parts: parts.list, Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author, When: parts.latest,
-		Admit: func() error { return g.mayCommit(ctx, in) },
-	}
+	req.Parts, req.When = parts.list, parts.latest
 	if in.Partial != "" {
 		return g.commitPartial(ctx, req, in.Partial)
 	}
@@ -175,13 +190,21 @@ func (g *Gateway) get(ctx context.Context, o workflows.Object) (jetstream.Object
 }
 
 // checkout puts a tar of a commit's tree into the object store, unless it is
-// there already: the name is the commit's.
+// there already and stays for a while: the name is the commit's. Whoever reads an
+// object waits in vain for the rest of it when it is put again meanwhile.
 func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) (workflows.Checkout, error) {
 	store, err := g.JS.ObjectStore(ctx, api.BucketWorkspaces)
 	if err != nil {
 		return workflows.Checkout{}, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
 	}
 	name := inputName(mission, commit)
+	if digest, there := g.stored(ctx, store, name); there {
+		tree, err := g.Checkouts.Tree(ctx, mission, commit)
+		return workflows.Checkout{
+			Branch: branch, Commit: commit, Tree: tree,
+			Input: workflows.Object{Bucket: api.BucketWorkspaces, Name: name, SHA256: digest},
+		}, err
+	}
 	r, w := io.Pipe()
 	var m workspace.Manifest
 	go func() {
@@ -202,6 +225,17 @@ func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) 
 		Branch: branch, Commit: commit, Tree: m.Tree,
 		Input: workflows.Object{Bucket: api.BucketWorkspaces, Name: name, SHA256: digest},
 	}, nil
+}
+
+// stored returns the SHA-256 of an object, and whether it is there for long enough
+// to be read.
+func (g *Gateway) stored(ctx context.Context, store jetstream.ObjectStore, name string) (digest string, there bool) {
+	info, err := store.GetInfo(ctx, name)
+	if err != nil || time.Since(info.ModTime) >= g.Retention.Objects/2 {
+		return "", false
+	}
+	digest, err = hexDigest(info.Digest)
+	return digest, err == nil
 }
 
 func inputName(mission, commit string) string { return "input." + mission + "." + commit }
@@ -374,9 +408,17 @@ func (g *Gateway) putBranch(ctx context.Context, r api.ResultsRequest) (any, err
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
 	}
-	name, branch := fmt.Sprintf("branch.%s.%d", r.Mission, r.Launch), workspace.Branch(r.Mission, r.Launch)
+	chain, err := g.Checkouts.Chain(ctx, r.Mission, r.Launch)
+	if err != nil {
+		return nil, err
+	}
+	name, branch, head := fmt.Sprintf("branch.%s.%d", r.Mission, r.Launch), workspace.Branch(r.Mission, r.Launch), chain.Head()
 	if r.Partial != "" {
-		name, branch = name+".partial."+r.Partial, workspace.PartialBranch(r.Mission, r.Launch, r.Partial)
+		name, branch, head = name+".partial."+r.Partial, workspace.PartialBranch(r.Mission, r.Launch, r.Partial), chain.Partial[r.Partial]
+	}
+	name += "." + head
+	if digest, there := g.stored(ctx, store, name); there {
+		return api.BundleReply{Bucket: api.BucketWorkspaces, Object: name, Branch: branch, SHA256: digest}, nil
 	}
 	pr, pw := io.Pipe()
 	bundled := make(chan workspace.Bundle, 1)

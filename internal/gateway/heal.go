@@ -14,6 +14,7 @@ type healing struct {
 	mu    sync.Mutex
 	locks map[string]*sync.Mutex // by mission; held while a repository or a record is replaced
 	seen  map[string]bool        // missions and launches that were looked at
+	stays map[string]string      // damage by mission that restoring did not mend
 }
 
 func (h *healing) lock(mission string) *sync.Mutex {
@@ -28,19 +29,38 @@ func (h *healing) lock(mission string) *sync.Mutex {
 	return h.locks[mission]
 }
 
-// first reports whether something is used for the first time since the process
-// started, and remembers that it was.
-func (h *healing) first(what string) bool {
+// stay remembers damage that restoring did not mend.
+func (h *healing) stay(mission, damage string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.seen[what] {
-		return false
+	if h.stays == nil {
+		h.stays = map[string]string{}
 	}
+	h.stays[mission] = damage
+}
+
+// stayed is the damage of a mission that restoring did not mend.
+func (h *healing) stayed(mission string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stays[mission]
+}
+
+// saw reports whether something was looked at since the process started.
+func (h *healing) saw(what string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen[what]
+}
+
+// see remembers that something was looked at.
+func (h *healing) see(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.seen == nil {
 		h.seen = map[string]bool{}
 	}
 	h.seen[what] = true
-	return true
 }
 
 // healed does work on a launch's checkout. A checkout that is not there, is
@@ -71,31 +91,30 @@ func (g *Gateway) heal(ctx context.Context, mission string, launch int, failure 
 	var (
 		refused    *workspace.Refused
 		superseded *workspace.Superseded
-		full       *Full
 	)
 	lock := g.healing.lock(mission)
 	lock.Lock()
 	defer lock.Unlock()
 	switch {
-	case errors.As(failure, &full):
-		return false, nil
 	case errors.As(failure, &superseded), errors.As(failure, &refused) && refused.Code == workspace.Missing:
 		return g.restore(ctx, mission, launch)
-	case refused != nil:
-		return false, nil
+	case workspace.GitFailed(failure):
+		return g.replaceDamaged(ctx, mission, launch, true)
 	}
-	return g.replaceDamaged(ctx, mission, launch, true)
+	return false, nil // an engine, the object store or a source failed, and no repository
 }
 
 // replaceDamaged sets a damaged repository aside and restores a launch of it. The
-// mission's other launches are restored when they are asked for.
+// mission's other launches are restored when they are asked for. It is done only
+// when everything that can still be read is kept elsewhere, and not again when the
+// same damage is there after it.
 func (g *Gateway) replaceDamaged(ctx context.Context, mission string, launch int, deep bool) (bool, error) {
 	damage, err := g.Checkouts.Damage(ctx, mission, deep)
-	if err != nil || damage == "" {
+	if err != nil || damage == "" || g.healing.stayed(mission) == damage {
 		return false, err
 	}
 	if kept, err := g.replaceable(ctx, mission, launch); err != nil || !kept {
-		g.Log.Error("a checkout is damaged, and nothing is kept of the launch", "mission", mission, "launch", launch, "damage", damage)
+		g.Log.Error("a checkout is damaged, and not all of it is kept elsewhere", "mission", mission, "launch", launch, "damage", damage, "error", err)
 		return false, err
 	}
 	aside, err := g.Checkouts.SetAside(mission)
@@ -103,14 +122,35 @@ func (g *Gateway) replaceDamaged(ctx context.Context, mission string, launch int
 		return false, fmt.Errorf("set the damaged checkout of mission %s aside: %w", mission, err)
 	}
 	g.Log.Error("a checkout is damaged and was set aside", "mission", mission, "damage", damage, "dir", aside)
-	_, err = g.restore(ctx, mission, launch)
+	if _, err := g.restore(ctx, mission, launch); err != nil {
+		return false, err
+	}
+	left, err := g.Checkouts.Damage(ctx, mission, deep)
+	if left != "" {
+		g.Log.Error("a checkout is damaged after it was restored and stays as it is", "mission", mission, "damage", left)
+		g.healing.stay(mission, left)
+	}
 	return true, err
 }
 
-// replaceable reports whether a damaged repository may go as far as a launch is
-// concerned: it is kept elsewhere, or was never in it.
+// replaceable keeps what is not kept yet of a damaged repository, and reports
+// whether it may go as far as a launch is concerned: it is kept elsewhere, or was
+// never in it. What git cannot read is lost already.
 func (g *Gateway) replaceable(ctx context.Context, mission string, launch int) (bool, error) {
-	_, err := g.Checkouts.Chain(ctx, mission, launch)
+	here, err := g.Checkouts.Launches(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range here {
+		if l.Mission != mission {
+			continue
+		}
+		var refused *workspace.Refused
+		if err := g.keepLocked(ctx, mission, l.Launch); err != nil && !workspace.GitFailed(err) && !errors.As(err, &refused) {
+			return false, fmt.Errorf("keep launch %d of the damaged checkout of mission %s: %w", l.Launch, mission, err)
+		}
+	}
+	_, err = g.Checkouts.Chain(ctx, mission, launch)
 	var refused *workspace.Refused
 	if errors.As(err, &refused) && refused.Code == workspace.Missing {
 		return true, nil
@@ -120,19 +160,28 @@ func (g *Gateway) replaceable(ctx context.Context, mission string, launch int) (
 
 // lookFirst looks at a launch that is used for the first time since the process
 // started: its repository may be damaged, since the machine may have been lost,
-// or be behind what another process with the same id has done meanwhile.
+// or be behind what another process with the same id has done meanwhile. A look
+// that fails is tried again at the next use.
 func (g *Gateway) lookFirst(ctx context.Context, mission string, launch int) error {
-	if !g.healing.first(fmt.Sprintf("%s/%d", mission, launch)) {
+	this := fmt.Sprintf("%s/%d", mission, launch)
+	if g.healing.saw(this) {
 		return nil
 	}
 	lock := g.healing.lock(mission)
 	lock.Lock()
 	defer lock.Unlock()
-	if g.healing.first(mission) {
+	if g.healing.saw(this) {
+		return nil // whoever held the lock did it
+	}
+	if !g.healing.saw(mission) {
 		if _, err := g.replaceDamaged(ctx, mission, launch, false); err != nil {
 			return err
 		}
+		g.healing.see(mission)
 	}
-	_, err := g.restore(ctx, mission, launch)
-	return err
+	if _, err := g.restore(ctx, mission, launch); err != nil {
+		return err
+	}
+	g.healing.see(this)
+	return nil
 }

@@ -58,6 +58,11 @@ func (g *Gateway) keep(ctx context.Context, mission string, launch int) error {
 	lock := g.healing.lock(mission)
 	lock.Lock()
 	defer lock.Unlock()
+	return g.keepLocked(ctx, mission, launch)
+}
+
+// keepLocked is keep by whoever holds the mission's lock.
+func (g *Gateway) keepLocked(ctx context.Context, mission string, launch int) error {
 	store, err := g.bundles(ctx)
 	if err != nil {
 		return err
@@ -74,12 +79,12 @@ func (g *Gateway) keep(ctx context.Context, mission string, launch int) error {
 		r = &record{Mission: mission, Launch: launch, Base: chain.Base}
 	}
 	r.Gateway = g.ID
+	before := slices.Clone(r.Bundles)
 	if err := g.dropLost(ctx, store, r); err != nil {
 		return err
 	}
-	before := len(r.Bundles)
 	since := r.last("", chain.Has)
-	if since != chain.Head() || before == 0 {
+	if since != chain.Head() || len(r.Bundles) == 0 {
 		if err := g.addBundle(ctx, store, r, "", since, chain.Head()); err != nil {
 			return err
 		}
@@ -93,7 +98,7 @@ func (g *Gateway) keep(ctx context.Context, mission string, launch int) error {
 			return err
 		}
 	}
-	if len(r.Bundles) == before {
+	if slices.Equal(r.Bundles, before) {
 		return nil
 	}
 	return writeRecord(ctx, store, r)
@@ -130,7 +135,10 @@ func (g *Gateway) addBundle(ctx context.Context, store jetstream.ObjectStore, r 
 	b := bundleInfo{Object: fmt.Sprintf("bundle/%s/%d/%s", r.Mission, r.Launch, head), Phase: phase, Commit: head, Since: since}
 	pr, pw := io.Pipe()
 	go func() {
-		_, err := g.Checkouts.BundleSince(ctx, r.Mission, r.Launch, phase, since, pw)
+		made, err := g.Checkouts.BundleSince(ctx, r.Mission, r.Launch, phase, since, pw)
+		if err == nil && made.Head != head {
+			err = fmt.Errorf("the branch moved to commit %.12s meanwhile", made.Head)
+		}
 		_ = pw.CloseWithError(err)
 	}()
 	info, err := objects.Put(ctx, store, b.Object, pr)

@@ -6,10 +6,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -286,21 +290,226 @@ func TestAFullBucketRefusesTheCommit(t *testing.T) {
 	require.Len(t, chainOf(t, other, 1).Commits, 1)
 }
 
-// TestTidy keeps what is needed, and removes the rest when its time is over.
-func TestTidy(t *testing.T) {
+// TestAWaitForRoomOutlivesWhatWasBrought has a full bucket until NATS has removed
+// the upload, or the results, for which there was no room.
+func TestAWaitForRoomOutlivesWhatWasBrought(t *testing.T) {
+	remove := func(s *site, o workflows.Object) {
+		store, err := s.js.ObjectStore(t.Context(), o.Bucket)
+		require.NoError(t, err)
+		require.NoError(t, store.Delete(t.Context(), o.Name))
+	}
+	widen := func(s *site) {
+		require.NoError(t, provision.Streams(t.Context(), s.js, config.Fleet{ObjectTTL: time.Hour, LogTTL: time.Hour, LogBytes: 1 << 20}))
+	}
+	var full *Full
+
+	s := newSite(t, config.Fleet{BundleBytes: 1 << 20})
+	g, _ := s.gateway(t)
+	open := s.opens(t, 1, string(noise(2<<20)))
+	_, err := g.Open(t.Context(), open)
+	require.ErrorAs(t, err, &full)
+	remove(s, open.Bundle)
+	widen(s)
+	from, err := g.Open(t.Context(), open)
+	require.NoError(t, err)
+	require.Equal(t, open.Head, from.Commit)
+
+	s = newSite(t, config.Fleet{BundleBytes: 1 << 20})
+	g, _ = s.gateway(t)
+	from, err = g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	require.NoError(t, err)
+	in := s.commits(t, "r1-1", from, 2<<20)
+	_, err = g.Commit(t.Context(), in)
+	require.ErrorAs(t, err, &full)
+	remove(s, in.Results)
+	widen(s)
+	c, err := g.Commit(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, []string{c.Commit}, chainOf(t, g, 1).Commits)
+}
+
+// TestARecordNamesOnlyWhatIsKept has a bundle of another commit than was asked for,
+// and one that is lost and not needed again.
+func TestARecordNamesOnlyWhatIsKept(t *testing.T) {
 	s := newSite(t, config.Fleet{})
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	needed := make(chan []api.LaunchRef, 1)
+	g, _ := s.gateway(t)
+	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	require.NoError(t, err)
+	store, err := s.js.ObjectStore(t.Context(), api.BucketBundles)
+	require.NoError(t, err)
+	r, err := readRecord(t.Context(), store, "port", 1)
+	require.NoError(t, err)
+	want := slices.Clone(r.Bundles)
+	err = g.addBundle(t.Context(), store, r, "", "", strings.Repeat("a", 40))
+	require.ErrorContains(t, err, "the branch moved to commit "+from.Commit[:12])
+	require.Equal(t, want, r.Bundles)
+	require.ElementsMatch(t, []string{"launch/port/1", "bundle/port/1/" + from.Commit}, s.bundles(t))
+
+	r.Bundles = append(r.Bundles, bundleInfo{Object: "bundle/port/1/lost", Phase: "gone", Commit: from.Commit})
+	require.NoError(t, writeRecord(t.Context(), store, r))
+	require.NoError(t, g.keep(t.Context(), "port", 1))
+	r, err = readRecord(t.Context(), store, "port", 1)
+	require.NoError(t, err)
+	require.Equal(t, want, r.Bundles)
+}
+
+// TestWhatIsReadIsNotReplaced asks twice for the same files and the same branch.
+func TestWhatIsReadIsNotReplaced(t *testing.T) {
+	s := newSite(t, config.Fleet{})
+	g, _ := s.gateway(t)
+	g.Retention.Objects = time.Hour
+	store, err := s.js.ObjectStore(t.Context(), api.BucketWorkspaces)
+	require.NoError(t, err)
+	version := func(object string) string {
+		info, err := store.GetInfo(t.Context(), object)
+		require.NoError(t, err)
+		return info.NUID
+	}
+	open := s.opens(t, 1, "read me\n")
+	from, err := g.Open(t.Context(), open)
+	require.NoError(t, err)
+	first := version(from.Input.Name)
+	again, err := g.Open(t.Context(), open)
+	require.NoError(t, err)
+	require.Equal(t, from, again)
+	require.Equal(t, first, version(from.Input.Name))
+
+	bundle := func() api.BundleReply {
+		b, err := g.bundle(t.Context(), api.ResultsRequest{Mission: "port", Launch: 1})
+		require.NoError(t, err)
+		return b.(api.BundleReply)
+	}
+	before := bundle()
+	first = version(before.Object)
+	require.Equal(t, before, bundle())
+	require.Equal(t, first, version(before.Object))
+	_, err = g.Commit(t.Context(), s.commits(t, "r1-1", from, 100))
+	require.NoError(t, err)
+	require.NotEqual(t, before.Object, bundle().Object)
+	require.Equal(t, first, version(before.Object))
+
+	// What is about to be removed is put again.
+	first = version(from.Input.Name)
+	g.Retention.Objects = time.Nanosecond
+	again, err = g.checkout(t.Context(), "port", from.Branch, from.Commit)
+	require.NoError(t, err)
+	require.Equal(t, from, again)
+	require.NotEqual(t, first, version(from.Input.Name))
+}
+
+// needs is an engine that is asked which launches are needed. It answers with an
+// error until somebody says what it is to answer.
+func (s *site) needs(t testing.TB) *atomic.Pointer[func() []api.LaunchRef] {
+	t.Helper()
+	answer := &atomic.Pointer[func() []api.LaunchRef]{}
 	up := make(chan struct{})
 	engine := natsrpc.Service{Name: "engine", Version: "0.0.1", Log: slog.New(slog.DiscardHandler), Handlers: map[string]natsrpc.Handler{
 		api.SubjectGatewayNeeds: natsrpc.With(func(context.Context, api.NeedsRequest) (any, error) {
-			return api.NeedsReply{Needed: <-needed}, nil
+			say := answer.Load()
+			if say == nil {
+				return nil, errors.New("nobody should have asked")
+			}
+			return api.NeedsReply{Needed: (*say)()}, nil
 		}),
 	}}
-	go func() { _ = engine.Serve(ctx, s.nc, func() { close(up) }) }()
+	go func() { _ = engine.Serve(t.Context(), s.nc, func() { close(up) }) }()
 	<-up
+	return answer
+}
 
+// TestALaunchThatIsNeededMeanwhileStays is needed between two questions.
+func TestALaunchThatIsNeededMeanwhileStays(t *testing.T) {
+	s := newSite(t, config.Fleet{})
+	needs := s.needs(t)
+	g, _ := s.gateway(t)
+	_, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	require.NoError(t, err)
+	g.Retention = Retention{Results: time.Nanosecond, Objects: time.Hour}
+	var asked atomic.Int32
+	answer := func() []api.LaunchRef {
+		if asked.Add(1) == 1 {
+			return nil
+		}
+		return []api.LaunchRef{{Mission: "port", Launch: 1}}
+	}
+	needs.Store(&answer)
+	require.NoError(t, g.tidyOnce(t.Context(), s.nc))
+	require.EqualValues(t, 2, asked.Load())
+	require.Len(t, s.bundles(t), 2)
+	require.NotEmpty(t, chainOf(t, g, 1).Base)
+}
+
+// TestAHeldMissionHasItsFilesOnAnEmptyDisk loses the disk and then the files.
+func TestAHeldMissionHasItsFilesOnAnEmptyDisk(t *testing.T) {
+	s := newSite(t, config.Fleet{})
+	needs := s.needs(t)
+	answer := func() []api.LaunchRef { return []api.LaunchRef{{Mission: "port", Launch: 1}} }
+	needs.Store(&answer)
+	g, _ := s.gateway(t)
+	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	require.NoError(t, err)
+	inputs, err := s.js.ObjectStore(t.Context(), api.BucketWorkspaces)
+	require.NoError(t, err)
+	require.NoError(t, inputs.Delete(t.Context(), from.Input.Name))
+
+	empty, _ := s.gateway(t)
+	empty.Retention = Retention{Results: time.Nanosecond, Objects: time.Hour}
+	require.NoError(t, empty.tidyOnce(t.Context(), s.nc))
+	info, err := inputs.GetInfo(t.Context(), from.Input.Name)
+	require.NoError(t, err)
+	digest, err := hexDigest(info.Digest)
+	require.NoError(t, err)
+	require.Equal(t, from.Input.SHA256, digest)
+}
+
+// TestWhatIsAskedAbout is asked about long before its time is over, so that a launch
+// that ends has a record that says when.
+func TestWhatIsAskedAbout(t *testing.T) {
+	g := &Gateway{}
+	launches := []kept{
+		{LaunchRef: api.LaunchRef{Mission: "young", Launch: 1}, since: time.Now().Add(-7 * time.Minute)},
+		{LaunchRef: api.LaunchRef{Mission: "old", Launch: 1}, since: time.Now().Add(-8 * time.Minute)},
+	}
+	for _, r := range []Retention{
+		{Results: time.Hour, Objects: 24 * time.Hour}, {Results: 24 * time.Hour, Objects: time.Hour}, {Objects: time.Hour},
+	} {
+		g.Retention = r
+		require.Equal(t, launches[1:], g.old(launches), "%+v", r)
+	}
+}
+
+// TestALookThatFailedIsTakenAgain starts a process behind another one, away from
+// NATS.
+func TestALookThatFailedIsTakenAgain(t *testing.T) {
+	s := newSite(t, config.Fleet{})
+	g, disk := s.gateway(t)
+	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	require.NoError(t, err)
+	other, _ := s.gateway(t)
+	_, err = other.results(t.Context(), api.ResultsRequest{Mission: "port", Launch: 1})
+	require.NoError(t, err)
+	c, err := other.Commit(t.Context(), s.commits(t, "r1-1", from, 100))
+	require.NoError(t, err)
+
+	g = s.gatewayOn(t, disk)
+	away, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = g.results(away, api.ResultsRequest{Mission: "port", Launch: 1})
+	require.ErrorIs(t, err, context.Canceled)
+	results, err := g.results(t.Context(), api.ResultsRequest{Mission: "port", Launch: 1})
+	require.NoError(t, err)
+	require.Equal(t, c.Commit, results.(api.Results).Commits[0].Commit)
+}
+
+// TestTidy keeps what is needed, and removes the rest when its time is over.
+func TestTidy(t *testing.T) {
+	s := newSite(t, config.Fleet{})
+	ctx := t.Context()
+	needs := s.needs(t)
+	isNeeded := func(launches ...api.LaunchRef) {
+		answer := func() []api.LaunchRef { return launches }
+		needs.Store(&answer)
+	}
 	g, _ := s.gateway(t)
 	var from workflows.Checkout
 	for launch := 1; launch <= 2; launch++ {
@@ -319,7 +528,7 @@ func TestTidy(t *testing.T) {
 	require.Len(t, s.bundles(t), 4)
 
 	g.Retention = Retention{Results: time.Nanosecond, Objects: time.Hour}
-	needed <- []api.LaunchRef{{Mission: "port", Launch: 2}}
+	isNeeded(api.LaunchRef{Mission: "port", Launch: 2})
 	require.NoError(t, g.tidyOnce(ctx, s.nc))
 	require.ElementsMatch(t, []string{"launch/port/2", "bundle/port/2/" + from.Commit}, s.bundles(t))
 	_, err = g.Checkouts.Chain(ctx, "port", 1)
@@ -333,7 +542,7 @@ func TestTidy(t *testing.T) {
 	elsewhere, _ := s.gateway(t)
 	elsewhere.ID = "other"
 	elsewhere.Retention = Retention{Results: time.Hour, Objects: time.Nanosecond}
-	needed <- nil
+	isNeeded()
 	require.NoError(t, elsewhere.tidyOnce(ctx, s.nc))
 	require.Len(t, s.bundles(t), 2)
 
@@ -349,7 +558,7 @@ func TestTidy(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, g.purgeNamed(ctx, store, "bundle/port/2/"+from.Commit))
 	g.Retention.Results = time.Nanosecond
-	needed <- nil
+	isNeeded()
 	require.NoError(t, g.tidyOnce(ctx, s.nc))
 	require.Empty(t, s.bundles(t))
 	launches, err := g.Checkouts.Launches(ctx)

@@ -16,6 +16,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/workspace"
+	"tidewait/workflows"
 )
 
 // Retention is how long a gateway keeps what is of launches that ended.
@@ -27,9 +28,9 @@ type Retention struct {
 
 // every is between two looks: often enough for the shorter of the two times.
 func (r Retention) every() time.Duration {
-	every := min(time.Hour, r.Objects/4)
+	every := min(time.Hour, r.Objects/8)
 	if r.Results > 0 {
-		every = min(every, r.Results/4)
+		every = min(every, r.Results/8)
 	}
 	return max(every, r.Every)
 }
@@ -132,27 +133,23 @@ func (g *Gateway) expireOrphans(ctx context.Context, launches []kept, objects []
 	return errors.Join(errs...)
 }
 
-// old returns the launches that may have to go, or whose files for the next phase
-// may be about to.
+// old returns the launches to ask about: those that may have to go, whose files for
+// the next phase may be about to, or that may be needed still. With the time between
+// two looks, the record of a launch that is needed is never older than a quarter of
+// what it is kept for.
 func (g *Gateway) old(launches []kept) []kept {
-	limit := g.Retention.Objects / 2
+	limit := g.Retention.Objects / 8
 	if g.Retention.Results > 0 {
-		limit = min(limit, g.Retention.Results)
+		limit = min(limit, g.Retention.Results/8)
 	}
 	return slices.DeleteFunc(slices.Clone(launches), func(k kept) bool { return time.Since(k.since) < limit })
 }
 
 // judge asks the engine which launches are needed, and acts on it.
 func (g *Gateway) judge(ctx context.Context, nc *nats.Conn, store jetstream.ObjectStore, launches []kept) error {
-	asking, cancel := context.WithTimeout(ctx, max(g.Heartbeat, 10*time.Second))
-	defer cancel()
-	request := api.NeedsRequest{Gateway: g.ID}
-	for _, l := range launches {
-		request.Launches = append(request.Launches, l.LaunchRef)
-	}
-	var reply api.NeedsReply
-	if err := natsrpc.Ask(asking, nc, api.SubjectGatewayNeeds, request, &reply); err != nil {
-		return fmt.Errorf("ask which launches are needed: %w", err)
+	needed, err := g.needed(ctx, nc, launches...)
+	if err != nil {
+		return err
 	}
 	var errs []error
 	for _, l := range launches {
@@ -162,33 +159,42 @@ func (g *Gateway) judge(ctx context.Context, nc *nats.Conn, store jetstream.Obje
 			limit *= 2 // its own gateway had the time to do it
 		}
 		switch {
-		case slices.Contains(reply.Needed, l.LaunchRef):
+		case slices.Contains(needed, l.LaunchRef):
 			if own {
 				errs = append(errs, g.refresh(ctx, l), g.touch(ctx, store, l))
 			}
 		case g.Retention.Results > 0 && age > limit:
-			errs = append(errs, g.forget(ctx, store, l))
+			errs = append(errs, g.forget(ctx, nc, store, l))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// needed asks the engine which of some launches are needed.
+func (g *Gateway) needed(ctx context.Context, nc *nats.Conn, launches ...kept) ([]api.LaunchRef, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(g.Heartbeat, 10*time.Second))
+	defer cancel()
+	request := api.NeedsRequest{Gateway: g.ID}
+	for _, l := range launches {
+		request.Launches = append(request.Launches, l.LaunchRef)
+	}
+	var reply api.NeedsReply
+	if err := natsrpc.Ask(ctx, nc, api.SubjectGatewayNeeds, request, &reply); err != nil {
+		return nil, fmt.Errorf("ask which launches are needed: %w", err)
+	}
+	return reply.Needed, nil
+}
+
 // refresh stores the files again that the next phase of a launch starts from, when
 // NATS is going to remove them: the phase may be held for days.
 func (g *Gateway) refresh(ctx context.Context, l kept) error {
-	chain, err := g.Checkouts.Chain(ctx, l.Mission, l.Launch)
-	if err != nil {
-		return err
-	}
-	store, err := g.JS.ObjectStore(ctx, api.BucketWorkspaces)
-	if err != nil {
-		return err
-	}
-	info, err := store.GetInfo(ctx, inputName(l.Mission, chain.Head()))
-	if err == nil && time.Since(info.ModTime) < g.Retention.Objects/2 {
-		return nil
-	}
-	_, err = g.checkout(ctx, l.Mission, workspace.Branch(l.Mission, l.Launch), chain.Head())
+	_, err := healed(ctx, g, l.Mission, l.Launch, func() (workflows.Checkout, error) {
+		chain, err := g.Checkouts.Chain(ctx, l.Mission, l.Launch)
+		if err != nil {
+			return workflows.Checkout{}, err
+		}
+		return g.checkout(ctx, l.Mission, workspace.Branch(l.Mission, l.Launch), chain.Head())
+	})
 	return err
 }
 
@@ -206,11 +212,15 @@ func (g *Gateway) touch(ctx context.Context, store jetstream.ObjectStore, l kept
 }
 
 // forget removes a launch: what is here, its bundles, and at last the record of
-// them, so that whoever is stopped in between goes on with it later.
-func (g *Gateway) forget(ctx context.Context, store jetstream.ObjectStore, l kept) error {
+// them, so that whoever is stopped in between goes on with it later. The launch may
+// be needed since the engine was asked about many of them, so it is asked again.
+func (g *Gateway) forget(ctx context.Context, nc *nats.Conn, store jetstream.ObjectStore, l kept) error {
 	lock := g.healing.lock(l.Mission)
 	lock.Lock()
 	defer lock.Unlock()
+	if needed, err := g.needed(ctx, nc, l); err != nil || slices.Contains(needed, l.LaunchRef) {
+		return err
+	}
 	if err := g.Checkouts.Forget(ctx, l.Mission, l.Launch); err != nil {
 		return err
 	}

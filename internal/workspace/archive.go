@@ -51,6 +51,22 @@ func (g *Gateway) Archive(ctx context.Context, name, commit string, w io.Writer)
 	return manifest, err
 }
 
+// Tree returns the tree of a commit.
+func (g *Gateway) Tree(ctx context.Context, name, commit string) (string, error) {
+	repo, err := g.existing(name)
+	if err != nil {
+		return "", err
+	}
+	if !isCommit(commit) {
+		return "", refuse(BadRef, "%q is not a full commit id", commit)
+	}
+	tree, err := repo.output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
+	if err != nil {
+		return "", fmt.Errorf("tree of commit %.12s: %w", commit, err)
+	}
+	return tree, nil
+}
+
 // treeEntry is one path of a commit.
 type treeEntry struct {
 	mode string
@@ -161,6 +177,11 @@ func writeEntry(archive *tar.Writer, source *objects, e treeEntry, when time.Tim
 // objects reads the answers of git cat-file --batch.
 type objects struct{ in *bufio.Reader }
 
+// unread is git's answer instead of an object.
+type unread struct{ answer string }
+
+func (u *unread) Error() string { return u.answer }
+
 // next reads the head of an answer and returns the size of what follows.
 func (o *objects) next() (int64, error) {
 	line, err := o.in.ReadString('\n')
@@ -169,7 +190,7 @@ func (o *objects) next() (int64, error) {
 	}
 	fields := strings.Fields(line)
 	if len(fields) != 3 {
-		return 0, fmt.Errorf("git cannot read an object: %s", strings.TrimSpace(line))
+		return 0, fmt.Errorf("git cannot read an object: %w", &unread{strings.TrimSpace(line)})
 	}
 	return strconv.ParseInt(fields[2], 10, 64)
 }

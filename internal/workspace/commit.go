@@ -90,6 +90,21 @@ func (g *Gateway) Commit(ctx context.Context, r CommitRequest) (CommitResult, er
 	return result, nil
 }
 
+// Committed returns the commit that a run made earlier, and whether there is one:
+// what [Gateway.Commit] would return without reading any results. When the branch
+// has moved on without the run the error is a [*Superseded].
+func (g *Gateway) Committed(ctx context.Context, r CommitRequest) (CommitResult, bool, error) {
+	if err := r.check(g.limits); err != nil {
+		return CommitResult{}, false, err
+	}
+	repo, checkout, err := g.openCheckout(ctx, r.Mission, r.Launch)
+	if err != nil || checkout.Head == r.Parent {
+		return CommitResult{}, false, err
+	}
+	result, err := committed(ctx, repo, checkout, r)
+	return result, err == nil, err
+}
+
 func (r CommitRequest) admitted() error {
 	if r.Admit == nil {
 		return nil

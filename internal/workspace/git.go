@@ -87,6 +87,31 @@ func (e *gitError) Error() string { return "git " + e.command + ": " + e.sentenc
 
 func (e *gitError) Unwrap() error { return e.cause }
 
+// GitFailed reports whether an error is git's own: a command that ended by itself
+// and did not succeed, as it does in a repository that cannot be read, or an answer
+// that an object is not there. One that was stopped, or that found nobody to take
+// what it wrote, is none.
+func GitFailed(err error) bool {
+	var missing *unread
+	if errors.As(err, &missing) {
+		return true
+	}
+	var failure *gitError
+	if !errors.As(err, &failure) || failure.deadline != 0 {
+		return false
+	}
+	return failure.status() != 0
+}
+
+// status is the command's exit status; 0: it did not end by itself.
+func (e *gitError) status() int {
+	var exit *exec.ExitError
+	if errors.As(e.cause, &exit) {
+		return max(exit.ExitCode(), 0)
+	}
+	return 0
+}
+
 // sentence is git's own words without its prefixes.
 func (e *gitError) sentence() string {
 	if e.deadline != 0 {

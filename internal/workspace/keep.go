@@ -74,7 +74,16 @@ func (g *Gateway) BundleSince(ctx context.Context, name string, launch int, phas
 		}
 		revisions = append(revisions, "^"+since)
 	}
-	return writeBundle(ctx, repo, head, strings.TrimPrefix(ref, "refs/heads/"), w, revisions...)
+	bundle, err := writeBundle(ctx, repo, head, strings.TrimPrefix(ref, "refs/heads/"), w, revisions...)
+	if err != nil {
+		return Bundle{}, err
+	}
+	// Git reads the branch by itself, and somebody may have moved it meanwhile.
+	bundle.Head, err = repo.output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	if err == nil && bundle.Head != head {
+		err = fmt.Errorf("branch %s moved from commit %.12s to %.12s while it was bundled", bundle.Ref, head, bundle.Head)
+	}
+	return bundle, err
 }
 
 // Kept is a bundle made by [Gateway.BundleSince] that is read back.
@@ -183,17 +192,16 @@ func isAncestor(ctx context.Context, repo git, earlier, later string) bool {
 	return err == nil
 }
 
-// oldFaults are in the history of many repositories, and no damage.
-var oldFaults = []string{
-	"fsck.badTimezone=ignore", "fsck.badDate=ignore", "fsck.badDateOverflow=ignore", "fsck.badEmail=ignore", "fsck.badName=ignore",
-	"fsck.missingEmail=ignore", "fsck.missingNameBeforeEmail=ignore", "fsck.missingSpaceBeforeDate=ignore",
-	"fsck.missingSpaceBeforeEmail=ignore", "fsck.zeroPaddedDate=ignore", "fsck.zeroPaddedFilemode=ignore",
-	"fsck.duplicateEntries=ignore", "fsck.treeNotSorted=ignore", "fsck.hasDotgit=ignore", "fsck.fullPathname=ignore",
-}
+// strangeContent is the one bit of fsck's exit status that says nothing of damage:
+// an object is whole, and git finds something in it that it would not do itself,
+// such as a date before 1970 or a submodule of an odd address. What is damaged and
+// needed by a branch sets another bit, too.
+const strangeContent = 1
 
 // Damage says what is wrong with a mission's repository, or nothing when all that
 // its branches need is there and whole, or there is no repository. A deep look
-// reads every object, a shallow one those that hold the others together.
+// reads every object, a shallow one those that hold the others together. What
+// somebody put into a file is no damage, however odd git finds it.
 func (g *Gateway) Damage(ctx context.Context, name string, deep bool) (string, error) {
 	repo, err := g.existing(name)
 	var refused *Refused
@@ -207,13 +215,15 @@ func (g *Gateway) Damage(ctx context.Context, name string, deep bool) (string, e
 	if !deep {
 		args = append(args, "--connectivity-only")
 	}
-	repo.settings = append(repo.settings, oldFaults...)
 	_, err = repo.slowly().output(ctx, args...)
 	var failure *gitError
-	if errors.As(err, &failure) && failure.deadline == 0 {
-		return failure.sentence(), nil
+	if !GitFailed(err) || !errors.As(err, &failure) {
+		return "", err
 	}
-	return "", err
+	if failure.status() == strangeContent {
+		return "", nil
+	}
+	return failure.sentence(), nil
 }
 
 // SetAside takes a mission's repository out of use and returns where it is now.

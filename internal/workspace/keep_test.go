@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -140,6 +142,63 @@ func TestDamageIsFoundAndSetAside(t *testing.T) {
 	require.FileExists(t, filepath.Join(aside, "HEAD"))
 	_, err = g.Chain(t.Context(), "port", 1)
 	requireRefused(t, err, workspace.Missing, "this gateway has no checkout of mission port")
+}
+
+// TestOddContentIsNoDamage commits what git's own check complains of.
+func TestOddContentIsNoDamage(t *testing.T) {
+	g, checkout := opened(t, small)
+	odd := tarOf(t, file(".gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = -u./foo\n"))
+	_, err := g.Commit(t.Context(), request(checkout.Head, "r1-1", odd))
+	require.NoError(t, err)
+	for _, deep := range []bool{false, true} {
+		damage, err := g.Damage(t.Context(), "port", deep)
+		require.NoError(t, err)
+		require.Empty(t, damage)
+	}
+}
+
+// spoiled is a pack with one object that cannot be read.
+func spoiled(t *testing.T, repo, pack string, whole []byte, id string) []byte {
+	t.Helper()
+	for line := range strings.Lines(gitIn(t, repo, "verify-pack", "-v", pack)) {
+		if fields := strings.Fields(line); fields[0] == id {
+			offset, err := strconv.Atoi(fields[4])
+			require.NoError(t, err)
+			return slices.Concat(whole[:offset+3], []byte("XX"), whole[offset+5:])
+		}
+	}
+	t.Fatalf("no object %s in %s", id, pack)
+	return nil
+}
+
+// TestASpoiledObjectIsDamage finds with a deep look what a branch needs.
+func TestASpoiledObjectIsDamage(t *testing.T) {
+	root := t.TempDir()
+	g, err := workspace.New(root, workspace.Options{})
+	require.NoError(t, err)
+	checkout := openLaunch(t, g, repository(t, small), 1)
+	repo := filepath.Join(root, "missions", "port.git")
+	packs, err := filepath.Glob(filepath.Join(repo, "objects", "pack", "*.pack"))
+	require.NoError(t, err)
+	require.Len(t, packs, 1)
+	require.NoError(t, os.Chmod(packs[0], 0o600))
+	whole, err := os.ReadFile(packs[0])
+	require.NoError(t, err)
+	for _, what := range []string{":README.md", "^{tree}"} {
+		id := gitIn(t, repo, "rev-parse", checkout.Head+what)
+		require.NoError(t, os.WriteFile(packs[0], spoiled(t, repo, packs[0], whole, id), 0o600))
+		damage, err := g.Damage(t.Context(), "port", true)
+		require.NoError(t, err)
+		require.NotEmpty(t, damage)
+		_, err = g.Archive(t.Context(), "port", checkout.Head, io.Discard)
+		require.True(t, workspace.GitFailed(err), "%v", err)
+		require.NoError(t, os.WriteFile(packs[0], whole, 0o600))
+	}
+	damage, err := g.Damage(t.Context(), "port", true)
+	require.NoError(t, err)
+	require.Empty(t, damage)
+	_, err = g.Archive(t.Context(), "port", strings.Repeat("a", 40), io.Discard)
+	require.False(t, workspace.GitFailed(err), "%v", err)
 }
 
 // TestADirectoryRemovedUnderAGatewayIsMadeAgain opens a launch after somebody
