@@ -146,7 +146,7 @@ func (g *Gateway) replaceable(ctx context.Context, mission string, launch int) (
 			continue
 		}
 		var refused *workspace.Refused
-		if err := g.keepLocked(ctx, mission, l.Launch); err != nil && !workspace.GitFailed(err) && !errors.As(err, &refused) {
+		if err := g.keepLocked(ctx, mission, l.Launch, true); err != nil && !workspace.GitFailed(err) && !errors.As(err, &refused) {
 			return false, fmt.Errorf("keep launch %d of the damaged checkout of mission %s: %w", l.Launch, mission, err)
 		}
 	}

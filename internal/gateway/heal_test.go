@@ -19,11 +19,12 @@ import (
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/natstest"
 	"tidewait/internal/provision"
+	"tidewait/internal/workspace"
+	"tidewait/workflows"
 )
 
-// spoil makes the file README that launch 1 started from unreadable, and nothing
-// else.
-func spoil(t testing.TB, disk, base string) {
+// spoil makes one object of mission port unreadable, and nothing else.
+func spoil(t testing.TB, disk, name string) {
 	t.Helper()
 	repo := filepath.Join(disk, "missions", "port.git")
 	git := func(args ...string) string {
@@ -31,7 +32,7 @@ func spoil(t testing.TB, disk, base string) {
 		require.NoError(t, err, "%s", out)
 		return strings.TrimSpace(string(out))
 	}
-	id := git("rev-parse", base+":README")
+	id := git("rev-parse", name)
 	packs, err := filepath.Glob(filepath.Join(repo, "objects", "pack", "*.pack"))
 	require.NoError(t, err)
 	for _, pack := range packs {
@@ -69,7 +70,7 @@ func TestAFailureOfOthersReplacesNothing(t *testing.T) {
 	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
 	require.NoError(t, err)
 	in := s.commits(t, "r1-1", from, 100)
-	spoil(t, disk, from.Commit)
+	spoil(t, disk, from.Commit+":README")
 
 	alone := natstest.Start(t, &server.Options{})
 	g.NATS = natstest.Connect(t, alone.ClientURL())
@@ -104,7 +105,7 @@ func TestWhatIsNotKeptIsNotSetAside(t *testing.T) {
 	head := chainOf(t, g, 1).Head()
 	require.NotEqual(t, from.Commit, head)
 
-	spoil(t, disk, from.Commit)
+	spoil(t, disk, from.Commit+":README")
 	_, err = g.archive(t.Context(), api.ArchiveRequest{Mission: "port", Launch: 1})
 	require.ErrorAs(t, err, &full)
 	require.Zero(t, setAside(t, disk))
@@ -117,11 +118,34 @@ func TestWhatIsNotKeptIsNotSetAside(t *testing.T) {
 	require.Equal(t, 1, setAside(t, disk))
 
 	// Damage that restoring did not mend is not set aside again and again.
-	spoil(t, disk, from.Commit)
+	spoil(t, disk, from.Commit+":README")
 	damage, err := g.Checkouts.Damage(t.Context(), "port", true)
 	require.NoError(t, err)
 	g.healing.stay("port", damage)
 	_, err = g.archive(t.Context(), api.ArchiveRequest{Mission: "port", Launch: 1})
 	require.Error(t, err)
 	require.Equal(t, 1, setAside(t, disk))
+}
+
+// TestWhatCannotBeReadGoes spoils the commit that was not kept itself, and keeps what
+// can still be read beside it.
+func TestWhatCannotBeReadGoes(t *testing.T) {
+	s := newSite(t, config.Fleet{BundleBytes: 1 << 20})
+	g, disk := s.gateway(t)
+	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	require.NoError(t, err)
+	_, err = g.commit(t.Context(), s.commits(t, "r1-1", from, 100)) // and was stopped before it kept it
+	require.NoError(t, err)
+	head := chainOf(t, g, 1).Head()
+	partial := s.commits(t, "r2-1", workflows.Checkout{Commit: head, Tree: from.Tree}, 100)
+	partial.Partial = "a person stopped it"
+	lost, err := g.commit(t.Context(), partial)
+	require.NoError(t, err)
+
+	spoil(t, disk, lost.Commit+":r2-1.txt")
+	better, err := g.replaceDamaged(t.Context(), "port", 1, true)
+	require.NoError(t, err)
+	require.True(t, better)
+	require.Equal(t, 1, setAside(t, disk))
+	require.Equal(t, workspace.Chain{Base: from.Commit, Commits: []string{head}, Partial: map[string]string{}}, chainOf(t, g, 1))
 }

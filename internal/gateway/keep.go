@@ -58,11 +58,12 @@ func (g *Gateway) keep(ctx context.Context, mission string, launch int) error {
 	lock := g.healing.lock(mission)
 	lock.Lock()
 	defer lock.Unlock()
-	return g.keepLocked(ctx, mission, launch)
+	return g.keepLocked(ctx, mission, launch, false)
 }
 
-// keepLocked is keep by whoever holds the mission's lock.
-func (g *Gateway) keepLocked(ctx context.Context, mission string, launch int) error {
+// keepLocked is keep by whoever holds the mission's lock. What is in doubt is read
+// before it is kept.
+func (g *Gateway) keepLocked(ctx context.Context, mission string, launch int, doubt bool) error {
 	store, err := g.bundles(ctx)
 	if err != nil {
 		return err
@@ -85,23 +86,30 @@ func (g *Gateway) keepLocked(ctx context.Context, mission string, launch int) er
 	}
 	since := r.last("", chain.Has)
 	if since != chain.Head() || len(r.Bundles) == 0 {
-		if err := g.addBundle(ctx, store, r, "", since, chain.Head()); err != nil {
+		if err := g.addBundle(ctx, store, r, "", since, chain.Head(), doubt); err != nil {
 			return err
 		}
 	}
+	partial := g.addPartials(ctx, store, r, chain, doubt)
+	if !slices.Equal(r.Bundles, before) {
+		if err := writeRecord(ctx, store, r); err != nil {
+			return err
+		}
+	}
+	return partial
+}
+
+func (g *Gateway) addPartials(ctx context.Context, store jetstream.ObjectStore, r *record, chain workspace.Chain, doubt bool) error {
 	for _, phase := range slices.Sorted(maps.Keys(chain.Partial)) {
 		commit := chain.Partial[phase]
 		if r.last(phase, func(kept string) bool { return kept == commit }) != "" {
 			continue
 		}
-		if err := g.addBundle(ctx, store, r, phase, chain.Head(), commit); err != nil {
+		if err := g.addBundle(ctx, store, r, phase, chain.Head(), commit, doubt); err != nil {
 			return err
 		}
 	}
-	if slices.Equal(r.Bundles, before) {
-		return nil
-	}
-	return writeRecord(ctx, store, r)
+	return nil
 }
 
 // last is the latest commit of a branch that is kept and that ok accepts.
@@ -131,7 +139,12 @@ func (g *Gateway) dropLost(ctx context.Context, store jetstream.ObjectStore, r *
 	return nil
 }
 
-func (g *Gateway) addBundle(ctx context.Context, store jetstream.ObjectStore, r *record, phase, since, head string) error {
+func (g *Gateway) addBundle(ctx context.Context, store jetstream.ObjectStore, r *record, phase, since, head string, doubt bool) error {
+	if doubt {
+		if err := g.Checkouts.Read(ctx, r.Mission, r.Launch, phase, since); err != nil {
+			return err
+		}
+	}
 	b := bundleInfo{Object: fmt.Sprintf("bundle/%s/%d/%s", r.Mission, r.Launch, head), Phase: phase, Commit: head, Since: since}
 	pr, pw := io.Pipe()
 	go func() {

@@ -340,7 +340,7 @@ func TestARecordNamesOnlyWhatIsKept(t *testing.T) {
 	r, err := readRecord(t.Context(), store, "port", 1)
 	require.NoError(t, err)
 	want := slices.Clone(r.Bundles)
-	err = g.addBundle(t.Context(), store, r, "", "", strings.Repeat("a", 40))
+	err = g.addBundle(t.Context(), store, r, "", "", strings.Repeat("a", 40), false)
 	require.ErrorContains(t, err, "the branch moved to commit "+from.Commit[:12])
 	require.Equal(t, want, r.Bundles)
 	require.ElementsMatch(t, []string{"launch/port/1", "bundle/port/1/" + from.Commit}, s.bundles(t))

@@ -86,6 +86,31 @@ func (g *Gateway) BundleSince(ctx context.Context, name string, launch int, phas
 	return bundle, err
 }
 
+// Read reads everything that [Gateway.BundleSince] would put into a bundle, and
+// fails when git cannot. Git makes a bundle of damaged objects without a word.
+func (g *Gateway) Read(ctx context.Context, name string, launch int, phase, since string) error {
+	repo, err := g.existing(name)
+	if err != nil {
+		return err
+	}
+	ref := branchRef(name, launch)
+	if phase != "" {
+		ref = partialRef(name, launch, phase)
+	}
+	args := []string{"rev-list", "--objects", "--no-object-names", ref}
+	if since != "" {
+		args = append(args, "^"+since)
+	}
+	objects, err := repo.slowly().output(ctx, append(args, "--")...)
+	if err == nil {
+		err = repo.slowly().run(ctx, strings.NewReader(objects+"\n"), io.Discard, "cat-file", "--batch", "--buffer")
+	}
+	if err != nil {
+		return fmt.Errorf("read launch %d of mission %s: %w", launch, name, err)
+	}
+	return nil
+}
+
 // Kept is a bundle made by [Gateway.BundleSince] that is read back.
 type Kept struct {
 	Phase  string // whose partial branch it is of; empty: the launch's own
