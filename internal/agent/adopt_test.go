@@ -39,6 +39,7 @@ type node struct {
 func newNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{t: t, dir: t.TempDir()}
+	t.Cleanup(n.clear)
 	n.first = newBenchWith(t, func(o *agent.Options) { o.Node = "n1" })
 	ready := "ready"
 	n.state.Store(&ready)
@@ -60,6 +61,18 @@ func newNode(t *testing.T) *node {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 	return n
+}
+
+// clear ends the machines that a test which failed has left: they have keepers, and
+// would live until their lease ends.
+func (n *node) clear() {
+	b, err := process.New(process.Options{Agent: guestAgent, RunDir: filepath.Join(n.dir, "process"), KillGrace: grace})
+	require.NoError(n.t, err)
+	left, err := b.List(context.Background())
+	require.NoError(n.t, err)
+	for _, run := range left {
+		require.NoError(n.t, b.Destroy(context.Background(), run))
+	}
 }
 
 // generation is one agent of the node.
