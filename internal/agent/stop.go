@@ -54,6 +54,9 @@ func (a *Agent) StopRun(id, reason string, keep bool) error {
 // keeping is ctx for what is being collected already: when the run is stopped and
 // its work is wanted, it goes on for the grace.
 func (a *Agent) keeping(ctx context.Context) (context.Context, context.CancelFunc) {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, vm.ErrKeep) {
+		return ctx, func() {} // what is hooked below would be told later
+	}
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
