@@ -283,7 +283,16 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	}
 	res.Info = machine.Info()
 	e.step("inject", &res.Info)
-	if err := e.inject(turn, machine); err != nil {
+	err = e.inject(turn, machine, firstInject(e.agent.StepTimeout))
+	if late(err) && turn.Err() == nil {
+		if machine, err = e.anew(turn, spec); err != nil {
+			return failed(res, vm.BootFailed, e.orTurn(turn, err))
+		}
+		res.Info = machine.Info()
+		e.step("inject", &res.Info)
+		err = e.inject(turn, machine, e.agent.StepTimeout)
+	}
+	if err != nil {
 		return failed(res, vm.InjectFailed, e.orTurn(turn, err))
 	}
 	command := e.in.Command
@@ -375,15 +384,36 @@ func failureOf(code vm.FailureCode, err error) (string, string) {
 	return string(code), err.Error()
 }
 
+// firstInject is how long the first machine of a run may take for its workspace. It
+// is a part of the step's limit, because once in some hundred starts a guest takes
+// nothing in, and another machine does.
+func firstInject(limit time.Duration) time.Duration { return limit / 4 }
+
+// late reports whether a step ended with its limit.
+func late(err error) bool {
+	var f *vm.Failure
+	return errors.As(err, &f) && f.Code == vm.StepTimeout
+}
+
+// anew replaces a machine that takes nothing in. Nothing has run in it.
+func (e *execution) anew(ctx context.Context, spec vm.Spec) (vm.VM, error) {
+	e.agent.Log.Warn("a machine did not take its workspace in time; another is started", "run", spec.RunID)
+	if err := e.backend.Destroy(ctx, spec.RunID); err != nil {
+		return nil, err
+	}
+	e.step("create", nil)
+	return e.backend.Create(ctx, spec)
+}
+
 // limit gives a step its own deadline.
-func (e *execution) limit(ctx context.Context, doing string) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, e.agent.StepTimeout, &vm.Failure{
-		Code: vm.StepTimeout, Message: fmt.Sprintf("%s took longer than %s", doing, e.agent.StepTimeout),
+func (e *execution) limit(ctx context.Context, doing string, most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, most, &vm.Failure{
+		Code: vm.StepTimeout, Message: fmt.Sprintf("%s took longer than %s", doing, most),
 	})
 }
 
-func (e *execution) inject(ctx context.Context, machine vm.VM) error {
-	ctx, cancel := e.limit(ctx, "putting the workspace into the machine")
+func (e *execution) inject(ctx context.Context, machine vm.VM, most time.Duration) error {
+	ctx, cancel := e.limit(ctx, "putting the workspace into the machine", most)
 	defer cancel()
 	obj := objects.Open(ctx, e.agent.NATS, e.agent.inputs, e.in.Input.Name)
 	defer obj.Close()
@@ -409,7 +439,7 @@ func orCause(ctx context.Context, err error) error {
 // the connection is lost the machine need not be asked again. The object counts
 // only when its digest is the machine's.
 func (e *execution) collect(ctx context.Context, machine vm.VM, res *workflows.ExecuteRunResult) error {
-	ctx, cancel := e.limit(ctx, "collecting the results")
+	ctx, cancel := e.limit(ctx, "collecting the results", e.agent.StepTimeout)
 	defer cancel()
 	spool, err := spoolFile()
 	if err != nil {

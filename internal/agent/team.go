@@ -208,7 +208,7 @@ func (t *team) each(ctx context.Context, do func(*member, context.Context, vm.VM
 
 func (m *member) injectFiles(ctx context.Context, machine vm.VM) error {
 	m.step("inject", &m.result.Info)
-	return m.inject(ctx, machine)
+	return m.inject(ctx, machine, m.agent.StepTimeout)
 }
 
 func (t *team) logs(m group.Machine) vm.LogSink { return t.byRun[m.RunID].logs.line }

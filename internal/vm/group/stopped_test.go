@@ -81,7 +81,8 @@ func TestStoppedMachines(t *testing.T) {
 					require.Equal(t, name != "never", end.Ended, name)
 					require.NoError(t, end.Err, name)
 				}
-				require.Equal(t, []bool{true, true, true, false}, []bool{ends[1].Stopped, ends[2].Stopped, ends[3].Stopped, ends[4].Stopped})
+				// The one that ends by itself may do so a moment after the rest is stopped.
+				require.Equal(t, []bool{true, true, true}, []bool{ends[1].Stopped, ends[2].Stopped, ends[3].Stopped})
 				require.Equal(t, []int{0, 4, 0}, []int{ends[1].Exit.Code, ends[2].Exit.Code, ends[4].Exit.Code})
 				require.Equal(t, c.alive["well"], ends[1].Succeeded())
 				require.False(t, ends[2].Succeeded())
