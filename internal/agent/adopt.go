@@ -11,8 +11,8 @@ import (
 
 	"tidewait/internal/agent/journal"
 	"tidewait/internal/api"
+	"tidewait/internal/boot"
 	"tidewait/internal/vm"
-	"tidewait/internal/vm/keeper"
 	"tidewait/workflows"
 )
 
@@ -124,7 +124,7 @@ func (a *Agent) takeOver(ctx context.Context, b vm.Backend, e journal.Entry) (vm
 		return nil, errors.New("this agent goes on with no runs of another")
 	case e.Step != "run" && e.Step != "collect":
 		return nil, fmt.Errorf("it was in its step %s, which is taken again", e.Step)
-	case e.BootID != keeper.BootID():
+	case e.BootID != boot.ID():
 		return nil, errors.New("the host was started again")
 	}
 	return adopter.Adopt(ctx, e.Run())

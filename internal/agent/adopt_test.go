@@ -20,9 +20,9 @@ import (
 	"tidewait/internal/agent"
 	"tidewait/internal/agent/journal"
 	"tidewait/internal/api"
+	"tidewait/internal/boot"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/host"
-	"tidewait/internal/vm/keeper"
 	"tidewait/internal/vm/process"
 	"tidewait/workflows"
 )
@@ -482,7 +482,7 @@ func TestJournalsOfRuns(t *testing.T) {
 	require.NoError(t, err)
 	entry := func(run, step string) journal.Entry {
 		in := n.first.solo(run, 1, "true")
-		return journal.Entry{Input: in, Step: step, BootID: keeper.BootID(), EndsAt: keeper.Boot() + time.Minute}
+		return journal.Entry{Input: in, Step: step, BootID: boot.ID(), EndsAt: boot.Now() + time.Minute}
 	}
 	require.NoError(t, j.Write(entry("r1-1", "create")))
 	require.NoError(t, j.Write(entry("r2-1", "run")))

@@ -25,6 +25,7 @@ import (
 
 	"tidewait/internal/agent/journal"
 	"tidewait/internal/api"
+	"tidewait/internal/boot"
 	"tidewait/internal/capacity"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/runlog"
@@ -105,7 +106,7 @@ func New(ctx context.Context, o Options) (*Agent, error) {
 		kick: make(chan struct{}, 1), runs: map[string]*run{}, ended: map[string]bool{}, givenUp: map[string]string{},
 	}
 	a.life, a.end = context.WithCancel(context.Background())
-	var renewed []func(bootTime)
+	var renewed []func(time.Duration)
 	if o.Dir != "" {
 		if a.journal, err = journal.Open(filepath.Join(o.Dir, "runs")); err != nil {
 			return nil, err
@@ -155,8 +156,8 @@ func (a *Agent) probeAll(ctx context.Context) {
 }
 
 // writeLease tells the keepers of the node's machines how long those may live.
-func (a *Agent) writeLease(until bootTime) {
-	if err := keeper.WriteLease(LeaseFile(a.Dir), time.Duration(until)); err != nil {
+func (a *Agent) writeLease(until time.Duration) {
+	if err := keeper.WriteLease(LeaseFile(a.Dir), until); err != nil {
 		a.Log.Error("machines will end with a lease that was extended", "error", err)
 	}
 }
@@ -268,7 +269,7 @@ func (a *Agent) beat(ctx context.Context) error {
 	a.beats++
 	h := a.heartbeat()
 	var reply api.HeartbeatReply
-	sent := bootNow()
+	sent := boot.Now()
 	if err := natsrpc.Ask(ctx, a.NATS, api.SubjectNodeHeartbeat, h, &reply); err != nil {
 		return err
 	}

@@ -9,11 +9,11 @@ import (
 
 	"tidewait/internal/agent/journal"
 	"tidewait/internal/api"
+	"tidewait/internal/boot"
 	"tidewait/internal/objects"
 	"tidewait/internal/secret/redact"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/group"
-	"tidewait/internal/vm/keeper"
 	"tidewait/workflows"
 )
 
@@ -110,7 +110,7 @@ func (a *Agent) work(in workflows.ExecuteRunInput, r *run, was *adopted, step fu
 	case was != nil:
 		e.entry = &was.entry
 	case a.canKeep(in):
-		e.entry = &journal.Entry{Input: in, BootID: keeper.BootID(), EndsAt: keeper.Boot() + in.Turn}
+		e.entry = &journal.Entry{Input: in, BootID: boot.ID(), EndsAt: boot.Now() + in.Turn}
 	}
 	return e
 }

@@ -15,8 +15,9 @@ import (
 	"strings"
 	"time"
 
+	"tidewait/internal/boot"
 	"tidewait/internal/vm"
-	"tidewait/internal/vm/keeper"
+	"tidewait/internal/wholefile"
 	"tidewait/workflows"
 )
 
@@ -40,7 +41,7 @@ type Entry struct {
 func (e Entry) Run() string { return e.Input.Machine.RunID }
 
 // Left is how much of the turn is left; negative: it is over.
-func (e Entry) Left() time.Duration { return e.EndsAt - keeper.Boot() }
+func (e Entry) Left() time.Duration { return e.EndsAt - boot.Now() }
 
 // Journal is a directory with the runs of one node. It is safe for concurrent use
 // on different runs.
@@ -64,11 +65,7 @@ func (j *Journal) Write(e Entry) error {
 	if err != nil {
 		return fmt.Errorf("write the journal of run %s: %w", e.Run(), err)
 	}
-	name := j.name(e.Run())
-	if err := os.WriteFile(name+".new", b, 0o600); err != nil {
-		return fmt.Errorf("write the journal of run %s: %w", e.Run(), err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
+	if err := wholefile.Replace(j.name(e.Run()), b); err != nil {
 		return fmt.Errorf("write the journal of run %s: %w", e.Run(), err)
 	}
 	return nil
@@ -101,7 +98,7 @@ func (j *Journal) Read() (runs map[string]Entry, unreadable int64, err error) {
 			runs[e.Run()] = e
 			continue
 		}
-		if !strings.HasSuffix(name, ".new") {
+		if !strings.HasSuffix(name, wholefile.Draft) {
 			unreadable++
 		}
 		if err := os.Remove(name); err != nil {

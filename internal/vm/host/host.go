@@ -17,8 +17,10 @@ import (
 	"strings"
 	"sync"
 
+	"tidewait/internal/boot"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/keeper"
+	"tidewait/internal/wholefile"
 )
 
 // Machine is what [Runs] keeps.
@@ -64,7 +66,7 @@ func OpenRuns[M Machine](root string) (*Runs[M], error) {
 	}
 	for _, dir := range left {
 		if _, err := os.Stat(filepath.Join(dir, journalName)); errors.Is(err, fs.ErrNotExist) {
-			_ = os.Remove(filepath.Join(dir, journalName+".new")) // whose writer died before it had a name
+			_ = os.Remove(filepath.Join(dir, journalName+wholefile.Draft)) // whose writer died before it had a name
 		}
 		_ = os.Remove(dir) // of a run that was about to begin or to go; any other is not empty, and stays
 	}
@@ -289,7 +291,7 @@ func (r *Run) Record(c *Cgroup, p Child) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		r.PID, r.StartTicks, r.BootID = p.PID(), ticks, keeper.BootID()
+		r.PID, r.StartTicks, r.BootID = p.PID(), ticks, boot.ID()
 	}
 	return r.write()
 }
@@ -299,11 +301,7 @@ func (r *Run) write() error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(r.Dir, journalName)
-	if err := os.WriteFile(name+".new", b, 0o600); err != nil {
-		return fmt.Errorf("write the journal of run %s: %w", r.ID, err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
+	if err := wholefile.Replace(filepath.Join(r.Dir, journalName), b); err != nil {
 		return fmt.Errorf("write the journal of run %s: %w", r.ID, err)
 	}
 	return nil
@@ -353,7 +351,7 @@ func decode(b []byte) (*Run, error) {
 // kill ends the process of a run that another program started, unless its id
 // belongs to another process by now.
 func (r *Run) kill(ctx context.Context) error {
-	if r.BootID == keeper.BootID() {
+	if r.BootID == boot.ID() {
 		if r.PID != 0 {
 			if err := killOther(ctx, r.PID, r.StartTicks); err != nil {
 				return err

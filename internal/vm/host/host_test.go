@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/boot"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/keeper"
 )
@@ -46,7 +47,7 @@ func TestDestroyKillsWhatWasLeft(t *testing.T) {
 	leave(t, root, func(run *Run) {
 		ticks, err := keeper.StartTicks(cmd.Process.Pid)
 		require.NoError(t, err)
-		run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks, keeper.BootID()
+		run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks, boot.ID()
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -110,7 +111,7 @@ func TestDestroySparesOthers(t *testing.T) {
 			leave(t, root, func(run *Run) {
 				ticks, err := keeper.StartTicks(cmd.Process.Pid)
 				require.NoError(t, err)
-				run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks+c.ticks, keeper.BootID()+c.boot
+				run.PID, run.StartTicks, run.BootID = cmd.Process.Pid, ticks+c.ticks, boot.ID()+c.boot
 			})
 			runs, err := OpenRuns[nothing](root)
 			require.NoError(t, err)
@@ -131,7 +132,7 @@ func TestAReusedIDIsNoKeeper(t *testing.T) {
 		ticks, err := keeper.StartTicks(innocent.Process.Pid)
 		require.NoError(t, err)
 		run.Keeper, run.Kept = &proc{PID: innocent.Process.Pid, StartTicks: ticks + 1}, &vm.Info{}
-		run.PID, run.BootID = machine.Process.Pid, keeper.BootID()
+		run.PID, run.BootID = machine.Process.Pid, boot.ID()
 		run.StartTicks, err = keeper.StartTicks(machine.Process.Pid)
 		require.NoError(t, err)
 		run.StartTicks--

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tidewait/internal/boot"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/guest"
 	"tidewait/internal/vm/keeper"
@@ -87,7 +88,7 @@ func startKeeper(run *Run, program string) (*KeptProcess, error) {
 		close(p.reaped)
 	}()
 	if err == nil {
-		run.Keeper, run.BootID = &p.keeper, keeper.BootID()
+		run.Keeper, run.BootID = &p.keeper, boot.ID()
 		err = run.write()
 	}
 	if err != nil {
@@ -118,7 +119,7 @@ func adoptProcess(run *Run) (*KeptProcess, error) {
 	if run.Kept == nil || run.Keeper == nil {
 		return nil, errors.New("its machine was not to outlive its program")
 	}
-	if run.BootID != keeper.BootID() {
+	if run.BootID != boot.ID() {
 		return nil, errors.New("the host was started again")
 	}
 	now, err := keeper.StartTicks(run.Keeper.PID)

@@ -7,13 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"tidewait/internal/boot"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/host"
+	"tidewait/internal/wholefile"
 )
 
 const (
@@ -63,13 +64,12 @@ func (b *Backend) accelerator(ctx context.Context) (string, error) {
 
 // subject names everything a verdict depends on.
 func (b *Backend) subject() string {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	var device unix.Stat_t
 	_ = unix.Stat(kvmDevice, &device)
 	qemu, _ := exec.LookPath(b.opts.QEMU)
 	var program unix.Stat_t
 	_ = unix.Stat(qemu, &program)
-	return fmt.Sprintf("boot %s device %d %o %d:%d qemu %s %d %d image %s user %v", strings.TrimSpace(string(boot)),
+	return fmt.Sprintf("boot %s device %d %o %d:%d qemu %s %d %d image %s user %v", boot.ID(),
 		device.Rdev, device.Mode, device.Uid, device.Gid, qemu, program.Size, program.Mtim.Sec, b.opts.Image.Digest, b.user)
 }
 
@@ -86,10 +86,10 @@ func writeVerdict(file string, v verdict) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+	if err := wholefile.Replace(file, data); err != nil {
 		return fmt.Errorf("keep the accelerator: %w", err)
 	}
-	return os.Rename(file+".new", file)
+	return nil
 }
 
 func (b *Backend) tryKVM(ctx context.Context) error {

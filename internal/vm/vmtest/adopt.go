@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/boot"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/keeper"
 )
@@ -141,7 +142,7 @@ func (a *adoption) start(t *testing.T) *node {
 
 func (n *node) lease(left time.Duration) time.Duration {
 	n.t.Helper()
-	until := keeper.Boot() + left
+	until := boot.Now() + left
 	require.NoError(n.t, keeper.WriteLease(filepath.Join(n.dir, leaseName), until))
 	return until
 }
@@ -452,10 +453,10 @@ func (a *adoption) leaseEnds(t *testing.T) {
 	machine, keeperPID := n.journal()
 	n.kill()
 	second := n.lease(a.lasts)
-	require.Less(t, keeper.Boot(), first, "the machine must have begun by now")
+	require.Less(t, boot.Now(), first, "the machine must have begun by now")
 	require.NoError(t, syscall.Kill(machine, 0))
 	awaitGone(t, machine, a.lasts+10*time.Second)
-	now := keeper.Boot()
+	now := boot.Now()
 	require.GreaterOrEqual(t, now, second, "the lease was extended")
 	require.Less(t, now-second, time.Second)
 	requireGone(t, keeperPID)

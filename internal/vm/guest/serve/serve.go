@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"tidewait/internal/boot"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/guest"
 )
@@ -110,7 +110,7 @@ func (s *server) init(payload []byte) error {
 	}
 	// The kernel makes its boot id when it is first asked for, so it is not
 	// asked before it has random numbers of its own.
-	return s.conn.WriteJSON(guest.KindReady, guest.Ready{Nonce: in.Nonce, BootID: bootID()})
+	return s.conn.WriteJSON(guest.KindReady, guest.Ready{Nonce: in.Nonce, BootID: boot.ID()})
 }
 
 func (s *server) begin(in guest.Init) error {
@@ -283,12 +283,4 @@ func kernelRelease() string {
 		return ""
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }

@@ -2,11 +2,8 @@ package keep
 
 import (
 	"fmt"
-	"os"
-	"time"
 
-	"golang.org/x/sys/unix"
-
+	"tidewait/internal/boot"
 	"tidewait/internal/vm/keeper"
 )
 
@@ -16,30 +13,19 @@ func untilEnd(file string) error {
 	if file == "" {
 		select {}
 	}
-	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	alarm, err := boot.NewAlarm()
 	if err != nil {
-		return fmt.Errorf("make the timer of the lease: %w", err)
-	}
-	timer := os.NewFile(uintptr(fd), "lease") //nolint:gosec // a descriptor is not negative
-	defer timer.Close()
-	for {
-		until, err := keeper.ReadLease(file)
-		if err != nil || until <= keeper.Boot() {
-			return err
-		}
-		if err := awaitBoot(timer, fd, until); err != nil {
-			return err
-		}
-	}
-}
-
-func awaitBoot(timer *os.File, fd int, until time.Duration) error {
-	at := unix.ItimerSpec{Value: unix.NsecToTimespec(until.Nanoseconds())}
-	if err := unix.TimerfdSettime(fd, unix.TFD_TIMER_ABSTIME, &at, nil); err != nil {
-		return fmt.Errorf("set the timer of the lease: %w", err)
-	}
-	if _, err := timer.Read(make([]byte, 8)); err != nil {
 		return fmt.Errorf("wait for the end of the lease: %w", err)
 	}
-	return nil
+	defer alarm.Close()
+	for {
+		until, err := keeper.ReadLease(file)
+		if err != nil || until <= boot.Now() {
+			return err
+		}
+		alarm.Set(until)
+		if err := alarm.Wait(); err != nil {
+			return fmt.Errorf("wait for the end of the lease: %w", err)
+		}
+	}
 }
