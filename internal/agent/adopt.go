@@ -193,9 +193,7 @@ func (a *Agent) claim(r *run) *adopted {
 		return nil
 	}
 	r.adopted = nil
-	delete(a.runs, r.report.ID)
-	r.stop(nil)
-	close(r.gone)
+	a.drop(r)
 	return was
 }
 
@@ -301,7 +299,5 @@ func (a *Agent) hasLeft(r *run) bool {
 func (a *Agent) forget(r *run) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.runs, r.report.ID)
-	r.stop(nil)
-	close(r.gone)
+	a.drop(r)
 }

@@ -227,15 +227,20 @@ func machinesOf(in workflows.ExecuteRunInput) int {
 func (a *Agent) finish(r *run, free bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.runs, r.report.ID)
 	if free {
 		a.ended[r.report.ID] = true // its journal goes when the engine has heard that
 	} else {
 		a.forgetEntry(r.report.ID)
 	}
+	a.drop(r)
+	a.hurry()
+}
+
+// drop takes a run off the list. Agent.mu must be held.
+func (a *Agent) drop(r *run) {
+	delete(a.runs, r.report.ID)
 	r.stop(nil)
 	close(r.gone)
-	a.hurry()
 }
 
 // execution is one machine of one Execute.

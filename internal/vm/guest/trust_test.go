@@ -21,15 +21,18 @@ func execSaying(t *testing.T, kind Kind, payload string) (vm.Exit, error) {
 
 func TestExitsThatCannotBe(t *testing.T) {
 	for payload, want := range map[string]string{
-		`{"code":-1}`:            "a command cannot exit with code -1",
-		`{"code":256}`:           "a command cannot exit with code 256",
-		`{"code":1099511627776}`: "a command cannot exit with code 1099511627776",
-		`{"signal":"\u0000"}`:    `"\x00" is no signal`,
-		`{"signal":"sigkill"}`:   `"sigkill" is no signal`,
+		`{"code":-1}`:                     "a command cannot exit with code -1",
+		`{"code":256}`:                    "a command cannot exit with code 256",
+		`{"code":1099511627776}`:          "a command cannot exit with code 1099511627776",
+		`{"signal":"\u0000"}`:             `"\x00" is no signal`,
+		`{"signal":"sigkill"}`:            `"sigkill" is no signal`,
+		`{"code":"0"}`:                    "EXIT",
+		`{"code":9999999999999999999999}`: "EXIT",
+
 		`{"signal":"` + strings.Repeat("SIG", 10_000) + `"}`: "is no signal",
-		`{"code":"0"}`:                                          "EXIT",
-		`{"code":9999999999999999999999}`:                       "EXIT",
+
 		strings.Repeat("[", 1<<16) + strings.Repeat("]", 1<<16): "EXIT",
+
 		``: "EXIT",
 	} {
 		_, err := execSaying(t, KindExit, payload)

@@ -42,11 +42,34 @@ type KeptProcess struct {
 	reaped  chan struct{} // closed when the keeper, a child, was waited for; nil: it is none
 }
 
-// StartKept starts a keeper for a run, and cmd below it. The guest agent's end of
-// its connection takes the place guestAt of cmd.ExtraFiles; the other end is
-// returned. cmd's output is the keeper's to remember, and its directory that of the
-// run.
-func StartKept(cmd *exec.Cmd, guestAt int, run *Run, k Keeping) (*KeptProcess, net.Conn, error) {
+// StartGuest starts the first process of a run's machine, in dir as [Start] has it.
+// The guest agent's end of its connection takes the place guestAt of cmd.ExtraFiles;
+// the other end is returned. With a keeper, which k is for, cmd's output is the
+// keeper's to remember, and its directory that of the run.
+func StartGuest(cmd *exec.Cmd, guestAt int, run *Run, dir string, k *Keeping) (Child, net.Conn, error) {
+	if k != nil {
+		p, conn, err := startKept(cmd, guestAt, run, *k)
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, conn, nil
+	}
+	ours, theirs, err := SocketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd.ExtraFiles[guestAt] = theirs
+	p, err := Start(cmd, dir)
+	theirs.Close() // so that the end of the process is the end of the connection
+	if err != nil {
+		ours.Close()
+		return nil, nil, err
+	}
+	return p, ours, nil
+}
+
+// startKept starts a keeper for a run, and cmd below it.
+func startKept(cmd *exec.Cmd, guestAt int, run *Run, k Keeping) (*KeptProcess, net.Conn, error) {
 	if err := k.absolute(); err != nil {
 		return nil, nil, err
 	}

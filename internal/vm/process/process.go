@@ -277,27 +277,17 @@ func (m *machine) start(ctx context.Context, b *Backend, s vm.Spec) error {
 // spawn starts the first process, and returns the connection to the guest agent.
 func (m *machine) spawn(b *Backend, cmd *exec.Cmd, keep bool) (net.Conn, error) {
 	const guestAt = shim.ConnFD - shim.AgentFD
+	var keeping *host.Keeping
 	if keep {
-		p, conn, err := host.StartKept(cmd, guestAt, m.run, host.Keeping{Program: b.opts.Agent, Lease: b.opts.Lease})
-		if err != nil {
-			return nil, err
-		}
-		m.Process = p
-		return conn, nil
+		keeping = &host.Keeping{Program: b.opts.Agent, Lease: b.opts.Lease}
 	}
-	ours, theirs, err := host.SocketPair()
+	cmd.Stdout, cmd.Stderr = &m.stderr, &m.stderr
+	p, conn, err := host.StartGuest(cmd, guestAt, m.run, m.run.Dir, keeping)
 	if err != nil {
-		return nil, err
-	}
-	cmd.ExtraFiles[guestAt], cmd.Stdout, cmd.Stderr = theirs, &m.stderr, &m.stderr
-	p, err := host.Start(cmd, m.run.Dir)
-	theirs.Close() // so that the end of the agent is the end of the connection
-	if err != nil {
-		ours.Close()
 		return nil, err
 	}
 	m.Process = p
-	return ours, nil
+	return conn, nil
 }
 
 // Keep implements [vm.Kept].

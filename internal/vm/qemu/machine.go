@@ -142,27 +142,17 @@ func (m *machine) launch(ctx context.Context, b *Backend, s vm.Spec, args []stri
 // spawn starts QEMU, and returns the connection to the guest agent.
 func (m *machine) spawn(b *Backend, cmd *exec.Cmd, keep bool) (net.Conn, error) {
 	const guestAt = fdAgent - fdKernel
+	var keeping *host.Keeping
 	if keep {
-		p, conn, err := host.StartKept(cmd, guestAt, m.run, host.Keeping{Program: b.opts.Keeper, Lease: b.opts.Lease})
-		if err != nil {
-			return nil, err
-		}
-		m.Process = p
-		return conn, nil
+		keeping = &host.Keeping{Program: b.opts.Keeper, Lease: b.opts.Lease}
 	}
-	ours, theirs, err := host.SocketPair()
+	cmd.Stdout, cmd.Stderr = &m.console, &m.stderr
+	p, conn, err := host.StartGuest(cmd, guestAt, m.run, "", keeping)
 	if err != nil {
-		return nil, err
-	}
-	cmd.ExtraFiles[guestAt], cmd.Stdout, cmd.Stderr = theirs, &m.console, &m.stderr
-	p, err := host.Start(cmd, "")
-	theirs.Close() // so that the end of QEMU is the end of the connection
-	if err != nil {
-		ours.Close()
 		return nil, err
 	}
 	m.Process = p
-	return ours, nil
+	return conn, nil
 }
 
 // Keep implements [vm.Kept].
