@@ -26,13 +26,15 @@ type Retention struct {
 	Every   time.Duration // between two looks, at least
 }
 
-// every is between two looks: often enough for the shorter of the two times.
-func (r Retention) every() time.Duration {
-	every := min(time.Hour, r.Objects/8)
+// every is between two looks.
+func (r Retention) every() time.Duration { return max(min(time.Hour, r.share()), r.Every) }
+
+// share is an eighth of the shorter of the two times.
+func (r Retention) share() time.Duration {
 	if r.Results > 0 {
-		every = min(every, r.Results/8)
+		return min(r.Objects, r.Results) / 8
 	}
-	return max(every, r.Every)
+	return r.Objects / 8
 }
 
 // tidy removes what was kept for long enough, and keeps what is needed, until ctx
@@ -73,7 +75,11 @@ func (g *Gateway) tidyOnce(ctx context.Context, nc *nats.Conn) error {
 		return fmt.Errorf("list bucket %s: %w", api.BucketBundles, err)
 	}
 	launches := recorded(objects)
-	errs := []error{g.keepUnrecorded(ctx, launches), g.expireOrphans(ctx, launches, objects)}
+	known := make(map[api.LaunchRef]bool, len(launches))
+	for _, l := range launches {
+		known[l.LaunchRef] = true
+	}
+	errs := []error{g.keepUnrecorded(ctx, known), g.expireOrphans(ctx, known, objects)}
 	for chunk := range slices.Chunk(g.old(launches), 500) {
 		errs = append(errs, g.judge(ctx, nc, store, chunk))
 	}
@@ -97,15 +103,14 @@ func recorded(objects []*jetstream.ObjectInfo) []kept {
 }
 
 // keepUnrecorded keeps launches of which NATS has lost what was kept.
-func (g *Gateway) keepUnrecorded(ctx context.Context, launches []kept) error {
+func (g *Gateway) keepUnrecorded(ctx context.Context, recorded map[api.LaunchRef]bool) error {
 	here, err := g.Checkouts.Launches(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, l := range here {
-		known := slices.ContainsFunc(launches, func(k kept) bool { return k.LaunchRef == api.LaunchRef(l) })
-		if !known {
+		if !recorded[api.LaunchRef(l)] {
 			errs = append(errs, g.keep(ctx, l.Mission, l.Launch))
 		}
 	}
@@ -118,15 +123,15 @@ const orphanAge = time.Hour
 
 // expireOrphans removes bundles whose launch has no record: somebody was stopped
 // between the two.
-func (g *Gateway) expireOrphans(ctx context.Context, launches []kept, objects []*jetstream.ObjectInfo) error {
+func (g *Gateway) expireOrphans(ctx context.Context, recorded map[api.LaunchRef]bool, objects []*jetstream.ObjectInfo) error {
 	var errs []error
 	for _, o := range objects {
 		parts := strings.Split(o.Name, "/") // bundle, mission, launch, commit
 		if parts[0] != "bundle" || len(parts) != 4 || time.Since(o.ModTime) < orphanAge {
 			continue
 		}
-		owned := slices.ContainsFunc(launches, func(k kept) bool { return k.Mission == parts[1] && strconv.Itoa(k.Launch) == parts[2] })
-		if !owned {
+		launch, err := strconv.Atoi(parts[2])
+		if err != nil || !recorded[api.LaunchRef{Mission: parts[1], Launch: launch}] {
 			errs = append(errs, g.purge(ctx, o))
 		}
 	}
@@ -138,10 +143,7 @@ func (g *Gateway) expireOrphans(ctx context.Context, launches []kept, objects []
 // two looks, the record of a launch that is needed is never older than a quarter of
 // what it is kept for.
 func (g *Gateway) old(launches []kept) []kept {
-	limit := g.Retention.Objects / 8
-	if g.Retention.Results > 0 {
-		limit = min(limit, g.Retention.Results/8)
-	}
+	limit := g.Retention.share()
 	return slices.DeleteFunc(slices.Clone(launches), func(k kept) bool { return time.Since(k.since) < limit })
 }
 
