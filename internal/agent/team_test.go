@@ -25,6 +25,7 @@ import (
 	"tidewait/internal/capacity"
 	"tidewait/internal/natstest"
 	"tidewait/internal/provision"
+	"tidewait/internal/tartest"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/process"
 	"tidewait/internal/vm/vmtest"
@@ -90,17 +91,12 @@ func newBenchWith(t *testing.T, change func(*agent.Options)) *bench {
 // put stores a workspace of one file.
 func (b *bench) put(t *testing.T, name, content string) workflows.Object {
 	t.Helper()
-	var stream bytes.Buffer
-	w := tar.NewWriter(&stream)
-	require.NoError(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}))
-	_, err := w.Write([]byte(content))
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
+	stream := tartest.Of(tartest.File(name, content))
 	store, err := b.js.ObjectStore(t.Context(), api.BucketWorkspaces)
 	require.NoError(t, err)
-	_, err = store.PutBytes(t.Context(), "input", stream.Bytes())
+	_, err = store.PutBytes(t.Context(), "input", stream)
 	require.NoError(t, err)
-	sum := sha256.Sum256(stream.Bytes())
+	sum := sha256.Sum256(stream)
 	return workflows.Object{Bucket: api.BucketWorkspaces, Name: "input", SHA256: hex.EncodeToString(sum[:])}
 }
 

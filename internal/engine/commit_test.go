@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"log/slog"
@@ -26,6 +25,7 @@ import (
 	"tidewait/internal/objects"
 	"tidewait/internal/provision"
 	"tidewait/internal/store"
+	"tidewait/internal/tartest"
 	"tidewait/internal/workspace"
 	"tidewait/workflows"
 )
@@ -97,15 +97,9 @@ func (c *committing) lookAt(phase int64, attempt int) ledger.Placed {
 // commit lets a run bring a file, by the gateway's own activity.
 func (c *committing) commit(p ledger.Placed, content string) (workflows.Checkout, error) {
 	c.t.Helper()
-	var stream bytes.Buffer
-	w := tar.NewWriter(&stream)
-	require.NoError(c.t, w.WriteHeader(&tar.Header{Name: "made.txt", Mode: 0o644, Size: int64(len(content))}))
-	_, err := w.Write([]byte(content))
-	require.NoError(c.t, err)
-	require.NoError(c.t, w.Close())
 	bucket, err := c.js.ObjectStore(c.t.Context(), api.BucketResults("a"))
 	require.NoError(c.t, err)
-	_, err = objects.Put(c.t.Context(), bucket, p.RunID, &stream)
+	_, err = objects.Put(c.t.Context(), bucket, p.RunID, bytes.NewReader(tartest.Of(tartest.File("made.txt", content))))
 	require.NoError(c.t, err)
 
 	var suite testsuite.WorkflowTestSuite

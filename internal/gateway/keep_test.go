@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -28,6 +27,7 @@ import (
 	"tidewait/internal/natstest"
 	"tidewait/internal/objects"
 	"tidewait/internal/provision"
+	"tidewait/internal/tartest"
 	"tidewait/internal/workspace"
 	"tidewait/workflows"
 )
@@ -112,19 +112,13 @@ func (s *site) opens(t testing.TB, launch int, content string) workflows.OpenChe
 // commits is what a run of launch 1 brings back: one file.
 func (s *site) commits(t testing.TB, run string, from workflows.Checkout, size int) workflows.CommitResultsInput {
 	t.Helper()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
 	content := bytes.Repeat([]byte(run+"\n"), size/(len(run)+1))
 	if size > 1<<19 { // what git cannot make smaller
 		content = noise(size)
 	}
-	require.NoError(t, w.WriteHeader(&tar.Header{Name: run + ".txt", Mode: 0o644, Size: int64(len(content))}))
-	_, err := w.Write(content)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
 	return workflows.CommitResultsInput{
 		Mission: "port", Launch: 1, Phase: "work", RunID: run, Node: "n1", Parent: from.Commit, TreeIn: from.Tree,
-		Results: s.put(t, api.BucketResults("n1"), run, b.Bytes()),
+		Results: s.put(t, api.BucketResults("n1"), run, tartest.Of(tartest.File(run+".txt", string(content)))),
 	}
 }
 

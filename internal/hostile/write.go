@@ -5,38 +5,11 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"tidewait/internal/tartest"
 )
 
-// of is a tar stream of headers; a regular file's content is its Linkname.
-func of(headers ...tar.Header) []byte {
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, h := range headers {
-		content := ""
-		if h.Typeflag == 0 || h.Typeflag == tar.TypeReg {
-			h.Typeflag, content, h.Linkname = tar.TypeReg, h.Linkname, ""
-			h.Size = int64(len(content))
-		}
-		if h.Mode == 0 {
-			h.Mode = 0o644
-		}
-		must(w.WriteHeader(&h))
-		_, err := w.Write([]byte(content))
-		must(err)
-	}
-	must(w.Close())
-	return b.Bytes()
-}
-
-func file(name, content string) tar.Header { return tar.Header{Name: name, Linkname: content} }
-
-func link(name, target string) tar.Header {
-	return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}
-}
-
-func dir(name string) tar.Header {
-	return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755}
-}
+var of, file, link, dir = tartest.Of, tartest.File, tartest.Link, tartest.Dir
 
 func must(err error) {
 	if err != nil {

@@ -174,7 +174,7 @@ func TestFetchInto(t *testing.T) {
 	_, _, err := bundleTo(true)
 	requireRefused(t, err, "workspace_missing", "launch 1 of mission port has no results yet")
 
-	first, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "1"))))
+	first, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(file("a", "1"))))
 	require.NoError(t, err)
 	has, err := workspace.HasCommit(t.Context(), home, checkout.Base)
 	require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestFetchInto(t *testing.T) {
 	require.Equal(t, first.Commit, gitIn(t, home, "rev-parse", "tidewait/port/1"))
 	require.Equal(t, "main", gitIn(t, home, "branch", "--show-current"))
 
-	second, err := g.Commit(t.Context(), request(first.Commit, "r2", tarOf(t, file("a", "2"))))
+	second, err := g.Commit(t.Context(), request(first.Commit, "r2", tarOf(file("a", "2"))))
 	require.NoError(t, err)
 	whole, _, err := bundleTo(false)
 	require.NoError(t, err)

@@ -22,8 +22,7 @@ import (
 
 func TestCommitKeepsFilesModesLinksAndDeletions(t *testing.T) {
 	g, checkout := opened(t, small)
-	results := tarOf(t,
-		dir("./"), dir("./out/"), file("./out/a.txt", "one\ntwo\n"),
+	results := tarOf(dir("./"), dir("./out/"), file("./out/a.txt", "one\ntwo\n"),
 		tar.Header{Name: "out/run*", Mode: 0o755, Linkname: "#!/bin/sh\n"},
 		link("out/latest", "../src/./main.c"), file(`out/odd "name\é`, ""), dir("empty/"), file("README.md", "read me now\n"),
 	)
@@ -57,7 +56,7 @@ Tree-In: 4b825dc642cb6eb9a060e54bf8d69288fbee4904`, gitIn(t, dir, "log", "-1", "
 
 func TestCommitReplacesDirectoriesAndFiles(t *testing.T) {
 	g, checkout := opened(t, files{"a/b": "1", "c": "2", "d": "->c", "e/f/g": "3"})
-	results := tarOf(t, file("a", "file now\n"), file("c/x", "directory now\n"), file("d/y", "directory now\n"))
+	results := tarOf(file("a", "file now\n"), file("c/x", "directory now\n"), file("d/y", "directory now\n"))
 	_, err := g.Commit(t.Context(), request(checkout.Base, "r1", results, "a/b", "c", "d", "e"))
 	require.NoError(t, err)
 	require.Equal(t, "100644 a\n100644 c/x\n100644 d/y", gitIn(t, cloned(t, g), "ls-tree", "-r", "--format=%(objectmode) %(path)", "HEAD"))
@@ -65,7 +64,7 @@ func TestCommitReplacesDirectoriesAndFiles(t *testing.T) {
 
 func TestCommitOfNothingIsACommit(t *testing.T) {
 	g, checkout := opened(t, small)
-	result, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t)))
+	result, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf()))
 	require.NoError(t, err)
 	require.False(t, result.Changed)
 	require.Equal(t, workspace.Stat{}, result.Stat)
@@ -73,7 +72,7 @@ func TestCommitOfNothingIsACommit(t *testing.T) {
 	require.Equal(t, result.Commit, head(t, g))
 
 	// The same files again are no change either.
-	again := request(result.Commit, "r2", tarOf(t, file("README.md", "read me\n")))
+	again := request(result.Commit, "r2", tarOf(file("README.md", "read me\n")))
 	result, err = g.Commit(t.Context(), again)
 	require.NoError(t, err)
 	require.False(t, result.Changed)
@@ -81,7 +80,7 @@ func TestCommitOfNothingIsACommit(t *testing.T) {
 
 func TestModeAloneIsAChange(t *testing.T) {
 	g, checkout := opened(t, small)
-	result, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, tar.Header{Name: "README.md", Mode: 0o755, Linkname: "read me\n"})))
+	result, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(tar.Header{Name: "README.md", Mode: 0o755, Linkname: "read me\n"})))
 	require.NoError(t, err)
 	require.True(t, result.Changed)
 	require.Equal(t, workspace.Stat{Files: 1}, result.Stat)
@@ -89,7 +88,7 @@ func TestModeAloneIsAChange(t *testing.T) {
 
 func TestCommitIsIdempotentByRun(t *testing.T) {
 	g, checkout := opened(t, small)
-	first, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "1"))))
+	first, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(file("a", "1"))))
 	require.NoError(t, err)
 
 	again := request(checkout.Base, "r1", nil)
@@ -99,7 +98,7 @@ func TestCommitIsIdempotentByRun(t *testing.T) {
 	require.Equal(t, first, repeated)
 
 	// Also when the branch has moved on since.
-	second, err := g.Commit(t.Context(), request(first.Commit, "r2", tarOf(t, file("b", "2"))))
+	second, err := g.Commit(t.Context(), request(first.Commit, "r2", tarOf(file("b", "2"))))
 	require.NoError(t, err)
 	repeated, err = g.Commit(t.Context(), again)
 	require.NoError(t, err)
@@ -116,9 +115,9 @@ func (u unreadable) Read([]byte) (int, error) {
 
 func TestCommitOfASupersededRun(t *testing.T) {
 	g, checkout := opened(t, small)
-	first, err := g.Commit(t.Context(), request(checkout.Base, "r2", tarOf(t, file("a", "1"))))
+	first, err := g.Commit(t.Context(), request(checkout.Base, "r2", tarOf(file("a", "1"))))
 	require.NoError(t, err)
-	_, err = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "2"))))
+	_, err = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(file("a", "2"))))
 	var superseded *workspace.Superseded
 	require.ErrorAs(t, err, &superseded)
 	require.Equal(t, workspace.Superseded{Branch: "tidewait/port/1", Run: "r1", Expected: checkout.Base, Actual: first.Commit}, *superseded)
@@ -135,7 +134,7 @@ func TestConcurrentCommits(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range runs {
 		wg.Go(func() {
-			results[i], errs[i] = g.Commit(t.Context(), request(checkout.Base, fmt.Sprintf("r%d", i), tarOf(t, file("a", fmt.Sprint(i)))))
+			results[i], errs[i] = g.Commit(t.Context(), request(checkout.Base, fmt.Sprintf("r%d", i), tarOf(file("a", fmt.Sprint(i)))))
 		})
 	}
 	wg.Wait()
@@ -165,7 +164,7 @@ func TestConcurrentRepeats(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range repeats {
 		wg.Go(func() {
-			results[i], errs[i] = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "1"))))
+			results[i], errs[i] = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(file("a", "1"))))
 		})
 	}
 	wg.Wait()
@@ -239,26 +238,26 @@ func TestHostileResults(t *testing.T) {
 		"too many bytes":        {[]tar.Header{file("a", strings.Repeat("x", 600)), file("b", strings.Repeat("x", 401))}, "results_too_large", "the results hold more than 1000 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, c.headers...)))
+			_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(c.headers...)))
 			requireRefused(t, err, c.code, c.want)
 			requireUntouched(t, root, checkout)
 		})
 	}
 
 	t.Run("deleted outside", func(t *testing.T) {
-		_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t), "../x"))
+		_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(), "../x"))
 		requireRefused(t, err, "results_refused", `the results were refused: the deleted "../x" has .. in its name`)
 	})
 	t.Run("deleted .git", func(t *testing.T) {
-		_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t), ".git/config"))
+		_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(), ".git/config"))
 		requireRefused(t, err, "results_refused", `the results were refused: the deleted ".git/config" has .git in its name`)
 	})
 	t.Run("too many deleted", func(t *testing.T) {
-		_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t), make([]string, 21)...))
+		_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(), make([]string, 21)...))
 		requireRefused(t, err, "results_too_large", "the results delete more than 20 files")
 	})
 	t.Run("cut off", func(t *testing.T) {
-		whole := tarOf(t, file("a", strings.Repeat("x", 900)))
+		whole := tarOf(file("a", strings.Repeat("x", 900)))
 		r := request(checkout.Base, "r1", whole[:700])
 		_, err := g.Commit(t.Context(), r)
 		requireRefused(t, err, "results_damaged", "the results are not a whole tar stream")
@@ -269,7 +268,7 @@ func TestHostileResults(t *testing.T) {
 		requireRefused(t, err, "results_damaged", "the results are not a whole tar stream")
 	})
 	t.Run("another digest", func(t *testing.T) {
-		r := request(checkout.Base, "r1", tarOf(t))
+		r := request(checkout.Base, "r1", tarOf())
 		r.Parts[0].SHA256 = strings.Repeat("0", 64)
 		_, err := g.Commit(t.Context(), r)
 		requireRefused(t, err, "results_damaged", "the results have the SHA-256 5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef, not "+strings.Repeat("0", 64)+" as the node said")
@@ -289,8 +288,7 @@ func TestHostileResults(t *testing.T) {
 	})
 
 	// What hostile results resemble and are not.
-	_, err = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t,
-		file(".gitignore", "x\n"), file(".github/x", ""), file("git~x", ""), file("..a", ""), file("a..", ""), link("d/e/l", "../../README"), link("here", "."))))
+	_, err = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(file(".gitignore", "x\n"), file(".github/x", ""), file("git~x", ""), file("..a", ""), file("a..", ""), link("d/e/l", "../../README"), link("here", "."))))
 	require.NoError(t, err)
 }
 
@@ -321,19 +319,19 @@ func TestCommitRefusals(t *testing.T) {
 		"parent flag": {func(r *workspace.CommitRequest) { r.Parent = "--all" }, "workspace_bad_ref", `"--all" is not a full commit id`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := request(checkout.Base, "r1", tarOf(t))
+			r := request(checkout.Base, "r1", tarOf())
 			c.change(&r)
 			_, err := g.Commit(t.Context(), r)
 			requireRefused(t, err, c.code, c.want)
 		})
 	}
 	t.Run("trailer", func(t *testing.T) {
-		r := request(checkout.Base, "r1\nRun: r2", tarOf(t))
+		r := request(checkout.Base, "r1\nRun: r2", tarOf())
 		_, err := g.Commit(t.Context(), r)
 		require.EqualError(t, err, `commit of mission port: "r1\nRun: r2" cannot be the run of a commit`)
 	})
 	t.Run("subject with lines", func(t *testing.T) {
-		r := request(checkout.Base, "r9", tarOf(t))
+		r := request(checkout.Base, "r9", tarOf())
 		r.Subject, r.Author = "a\n\nRun: forged", workspace.Person{Name: "x\n<y>", Email: "z>"}
 		result, err := g.Commit(t.Context(), r)
 		require.NoError(t, err)
@@ -359,8 +357,7 @@ func TestHooksAndFiltersNeverRun(t *testing.T) {
 	gitIn(t, repo, "config", "filter.evil.smudge", "touch "+ran)
 	gitIn(t, repo, "config", "diff.evil.textconv", "touch "+ran)
 	gitIn(t, repo, "config", "core.fsmonitor", "touch "+ran)
-	result, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t,
-		file(".gitattributes", "* filter=evil diff=evil text eol=crlf ident export-subst\nb export-ignore\n"), file("a", "$Id$\n"), file("b", "b\r\n"))))
+	result, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(file(".gitattributes", "* filter=evil diff=evil text eol=crlf ident export-subst\nb export-ignore\n"), file("a", "$Id$\n"), file("b", "b\r\n"))))
 	require.NoError(t, err)
 	_, _, err = g.Diff(t.Context(), "port", 1, "survey", 1000)
 	require.NoError(t, err)
@@ -379,13 +376,13 @@ func TestCancelledCommitLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	checkout := openLaunch(t, g, repository(t, small), 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	r := request(checkout.Base, "r1", tarOf(t, file("a", "1")))
+	r := request(checkout.Base, "r1", tarOf(file("a", "1")))
 	r.Parts[0].Tar = io.TeeReader(r.Parts[0].Tar, writerFunc(func(p []byte) { cancel() }))
 	_, err = g.Commit(ctx, r)
 	require.ErrorIs(t, err, context.Canceled)
 	requireUntouched(t, root, checkout)
 
-	_, err = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "1"))))
+	_, err = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(file("a", "1"))))
 	require.NoError(t, err)
 }
 
@@ -428,7 +425,7 @@ func TestCrashLeftovers(t *testing.T) {
 
 	// A running gateway meets a dead lock too.
 	leave()
-	_, err = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "1"))))
+	_, err = g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(file("a", "1"))))
 	require.NoError(t, err)
 }
 
@@ -438,7 +435,7 @@ func TestScratchInUseIsKept(t *testing.T) {
 	g, err := workspace.New(root, workspace.Options{})
 	require.NoError(t, err)
 	checkout := openLaunch(t, g, repository(t, small), 1)
-	r := request(checkout.Base, "r1", tarOf(t, file("a", "1")))
+	r := request(checkout.Base, "r1", tarOf(file("a", "1")))
 	second := sync.OnceFunc(func() {
 		_, err := workspace.New(root, workspace.Options{})
 		require.NoError(t, err)
@@ -450,9 +447,9 @@ func TestScratchInUseIsKept(t *testing.T) {
 
 func TestLogAndDiff(t *testing.T) {
 	g, checkout := opened(t, small)
-	first, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", "1\n2\n"), file("binary", "\x00\x01"))))
+	first, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(file("a", "1\n2\n"), file("binary", "\x00\x01"))))
 	require.NoError(t, err)
-	r := request(first.Commit, "r2", tarOf(t, file("a", "1\n3\n")), "README.md")
+	r := request(first.Commit, "r2", tarOf(file("a", "1\n3\n")), "README.md")
 	r.Phase, r.Subject, r.When = "review", "port: review", noon.Add(time.Minute)
 	second, err := g.Commit(t.Context(), r)
 	require.NoError(t, err)
@@ -496,7 +493,7 @@ index 1191247..2b2f2e1 100644
 
 func TestDiffOfMuchIsCut(t *testing.T) {
 	g, checkout := opened(t, small)
-	_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(t, file("a", strings.Repeat("0123456789\n", 400_000)))))
+	_, err := g.Commit(t.Context(), request(checkout.Base, "r1", tarOf(file("a", strings.Repeat("0123456789\n", 400_000)))))
 	require.NoError(t, err)
 	text, cut, err := g.Diff(t.Context(), "port", 1, "survey", 64<<10)
 	require.NoError(t, err)
@@ -512,7 +509,7 @@ func TestManyCommits(t *testing.T) {
 	checkout := openLaunch(t, g, repository(t, small), 1)
 	parent := checkout.Base
 	for i := range 60 {
-		result, err := g.Commit(t.Context(), request(parent, fmt.Sprintf("r%d", i), tarOf(t, file("a", fmt.Sprint(i)))))
+		result, err := g.Commit(t.Context(), request(parent, fmt.Sprintf("r%d", i), tarOf(file("a", fmt.Sprint(i)))))
 		require.NoError(t, err)
 		parent = result.Commit
 	}
@@ -548,7 +545,7 @@ func BenchmarkCommit(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				n++
-				results := tarOf(b, file("out/data", string(content())))
+				results := tarOf(file("out/data", string(content())))
 				r := request(parent, fmt.Sprintf("r%d", n), results)
 				b.StartTimer()
 				result, err := g.Commit(b.Context(), r)

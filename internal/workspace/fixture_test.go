@@ -1,7 +1,6 @@
 package workspace_test
 
 import (
-	"archive/tar"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tidewait/internal/tartest"
 	"tidewait/internal/workspace"
 )
 
@@ -90,37 +90,7 @@ func openLaunch(t testing.TB, g *workspace.Gateway, dir string, launch int) work
 	return checkout
 }
 
-// tarOf makes a tar stream of headers; a regular file's content is its Linkname.
-func tarOf(t testing.TB, headers ...tar.Header) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, h := range headers {
-		content := ""
-		if h.Typeflag == 0 || h.Typeflag == tar.TypeReg {
-			h.Typeflag, content, h.Linkname = tar.TypeReg, h.Linkname, ""
-			h.Size = int64(len(content))
-		}
-		if h.Mode == 0 {
-			h.Mode = 0o644
-		}
-		require.NoError(t, w.WriteHeader(&h))
-		_, err := w.Write([]byte(content))
-		require.NoError(t, err)
-	}
-	require.NoError(t, w.Close())
-	return b.Bytes()
-}
-
-func file(name, content string) tar.Header { return tar.Header{Name: name, Linkname: content} }
-
-func link(name, target string) tar.Header {
-	return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}
-}
-
-func dir(name string) tar.Header {
-	return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755}
-}
+var tarOf, file, link, dir = tartest.Of, tartest.File, tartest.Link, tartest.Dir
 
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)

@@ -20,7 +20,7 @@ func TestALaunchIsForgotten(t *testing.T) {
 	first := openLaunch(t, g, source, 1)
 	second := openLaunch(t, g, source, 2)
 	survey(t, g, first.Head, "r1-1", "one\n")
-	partial := request(first.Head, "r2-1", tarOf(t, file("half.txt", "half\n")))
+	partial := request(first.Head, "r2-1", tarOf(file("half.txt", "half\n")))
 	partial.Launch, partial.Partial = 2, "a person stopped it"
 	_, err = g.CommitPartial(t.Context(), partial)
 	require.NoError(t, err)

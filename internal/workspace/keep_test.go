@@ -33,7 +33,7 @@ func opens(b []byte) func() (io.ReadCloser, error) {
 // survey commits a file of one run onto the head of launch 1.
 func survey(t *testing.T, g *workspace.Gateway, parent, run, content string) string {
 	t.Helper()
-	c, err := g.Commit(t.Context(), request(parent, run, tarOf(t, file(run+".txt", content))))
+	c, err := g.Commit(t.Context(), request(parent, run, tarOf(file(run+".txt", content))))
 	require.NoError(t, err)
 	return c.Commit
 }
@@ -51,7 +51,7 @@ func TestALaunchIsRestoredFromItsBundles(t *testing.T) {
 	kept = append(kept, bundle("", checkout.Head, first))
 	second := survey(t, g, first, "r2-1", "two\n")
 	kept = append(kept, bundle("", first, second))
-	partial := request(second, "r3-1", tarOf(t, file("half.txt", "half\n")))
+	partial := request(second, "r3-1", tarOf(file("half.txt", "half\n")))
 	partial.Phase, partial.Partial = "report", "a person stopped it"
 	p, err := g.CommitPartial(t.Context(), partial)
 	require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestDamageIsFoundAndSetAside(t *testing.T) {
 // TestOddContentIsNoDamage commits what git's own check complains of.
 func TestOddContentIsNoDamage(t *testing.T) {
 	g, checkout := opened(t, small)
-	odd := tarOf(t, file(".gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = -u./foo\n"))
+	odd := tarOf(file(".gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = -u./foo\n"))
 	_, err := g.Commit(t.Context(), request(checkout.Head, "r1-1", odd))
 	require.NoError(t, err)
 	for _, deep := range []bool{false, true} {

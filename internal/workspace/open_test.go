@@ -23,7 +23,7 @@ func TestOpenBundleIsIdempotent(t *testing.T) {
 	first := gitIn(t, dir, "rev-parse", "HEAD")
 	require.Equal(t, workspace.Checkout{Base: first, Branch: "tidewait/port/1", Head: first}, openLaunch(t, g, dir, 1))
 
-	result, err := g.Commit(t.Context(), request(first, "r1", tarOf(t, file("a", "1"))))
+	result, err := g.Commit(t.Context(), request(first, "r1", tarOf(file("a", "1"))))
 	require.NoError(t, err)
 	write(t, dir, files{"new": "new\n"})
 	gitIn(t, dir, "add", "-A")

@@ -15,12 +15,12 @@ func TestPartialResultsStayApart(t *testing.T) {
 	g, err := workspace.New(root, workspace.Options{})
 	require.NoError(t, err)
 	at := openLaunch(t, g, repository(t, small), 1)
-	req := request(at.Base, "r1", tarOf(t, file("half.txt", "half\n")))
+	req := request(at.Base, "r1", tarOf(file("half.txt", "half\n")))
 	req.Partial = "cancelled by ann: wrong\nbranch"
 
 	first, err := g.CommitPartial(t.Context(), req)
 	require.NoError(t, err)
-	req.Parts[0].Tar = bytes.NewReader(tarOf(t, file("half.txt", "half\n")))
+	req.Parts[0].Tar = bytes.NewReader(tarOf(file("half.txt", "half\n")))
 	again, err := g.CommitPartial(t.Context(), req)
 	require.NoError(t, err)
 
@@ -56,7 +56,7 @@ func TestPartialResultsStayApart(t *testing.T) {
 
 func TestPartialResultsAreCheckedLikeWholeOnes(t *testing.T) {
 	g, at := opened(t, small)
-	req := request(at.Base, "r1", tarOf(t, file("../escape", "x")))
+	req := request(at.Base, "r1", tarOf(file("../escape", "x")))
 	req.Partial = "cancelled"
 	_, err := g.CommitPartial(t.Context(), req)
 	var refused *workspace.Refused
@@ -69,9 +69,9 @@ func TestPartialResultsAreCheckedLikeWholeOnes(t *testing.T) {
 
 func TestALaunchMayStartFromACommitOfAnEarlierOne(t *testing.T) {
 	g, at := opened(t, small)
-	first, err := g.Commit(t.Context(), request(at.Base, "r1", tarOf(t, file("a", "1"))))
+	first, err := g.Commit(t.Context(), request(at.Base, "r1", tarOf(file("a", "1"))))
 	require.NoError(t, err)
-	second, err := g.Commit(t.Context(), request(first.Commit, "r2", tarOf(t, file("b", "2"))))
+	second, err := g.Commit(t.Context(), request(first.Commit, "r2", tarOf(file("b", "2"))))
 	require.NoError(t, err)
 
 	open := func() (workspace.Checkout, error) {

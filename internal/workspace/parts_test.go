@@ -17,7 +17,7 @@ import (
 // part is what an agent brings back.
 func part(t testing.TB, agent string, deleted []string, headers ...tar.Header) workspace.Part {
 	t.Helper()
-	results := tarOf(t, headers...)
+	results := tarOf(headers...)
 	return workspace.Part{Agent: agent, Tar: bytes.NewReader(results), SHA256: digest(results), Deleted: deleted}
 }
 

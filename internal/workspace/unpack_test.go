@@ -49,7 +49,7 @@ func TestUnpackWritesNothingOutside(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			parent := t.TempDir()
 			into := filepath.Join(parent, "into")
-			_, err := workspace.Unpack(bytes.NewReader(tarOf(t, headers...)), into)
+			_, err := workspace.Unpack(bytes.NewReader(tarOf(headers...)), into)
 			require.ErrorContains(t, err, "unpack into "+into+": ")
 			require.NoFileExists(t, filepath.Join(parent, "escaped"))
 			require.NoFileExists(t, "/tmp/escaped-by-name")
@@ -69,7 +69,7 @@ func TestUnpackWritesNothingOutside(t *testing.T) {
 
 func TestStatsOfAPhase(t *testing.T) {
 	g, checkout := opened(t, files{"a": "1\n2\n", "gone": "x\n"})
-	_, err := g.Commit(t.Context(), request(checkout.Head, "r1-1", tarOf(t, file("a", "1\n3\n"), file("b\"é", "\x00\x01")), "gone"))
+	_, err := g.Commit(t.Context(), request(checkout.Head, "r1-1", tarOf(file("a", "1\n3\n"), file("b\"é", "\x00\x01")), "gone"))
 	require.NoError(t, err)
 	stats, cut, err := g.Stats(t.Context(), "port", 1, "survey", 10)
 	require.NoError(t, err)

@@ -1,13 +1,11 @@
 package vmtest
 
 import (
-	"archive/tar"
 	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tidewait/internal/boot"
+	"tidewait/internal/tartest"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/keeper"
 )
@@ -519,12 +518,4 @@ func (a *adoption) sweep(t *testing.T) {
 }
 
 // smallWorkspace is a tar stream with one file.
-func smallWorkspace() []byte {
-	const content = "it was given\n"
-	var buf bytes.Buffer
-	tw := tar.NewWriter(&buf)
-	_ = tw.WriteHeader(&tar.Header{Name: "given", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))})
-	_, _ = io.WriteString(tw, content) // a buffer takes everything
-	_ = tw.Close()
-	return buf.Bytes()
-}
+func smallWorkspace() []byte { return tartest.Of(tartest.File("given", "it was given\n")) }
