@@ -136,7 +136,7 @@ func (g gated) queueOpen(b *pgx.Batch, p ledger.Pause, attempts int) {
 	b.Queue(`
 INSERT INTO open_waits (workflow_id, mission_id, phase_id, kind, code, reason, since, bound, next_check, attempts)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-ON CONFLICT (workflow_id) DO UPDATE SET kind = EXCLUDED.kind, code = EXCLUDED.code, reason = EXCLUDED.reason,
+ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason,
     since = EXCLUDED.since, bound = EXCLUDED.bound, next_check = EXCLUDED.next_check, attempts = EXCLUDED.attempts,
     checked_at = clock_timestamp()`,
 		g.workflowID(), g.missionID, g.id, p.Kind, p.Code, p.Sentence, p.Since, bound, next, attempts)
