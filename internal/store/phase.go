@@ -226,11 +226,11 @@ func (s *Store) JudgeRun(ctx context.Context, runID string, giveUp bool) (ledger
 	var v ledger.Verdict
 	err := s.tx(ctx, func(tx pgx.Tx) (err error) {
 		var (
-			has, ended        bool
-			adopted           bool
-			givenUp           string
-			silence           float64
-			heardAt           time.Time
+			has, ended bool
+			adopted    bool
+			givenUp    string
+			silence    float64
+			heardAt    time.Time
 		)
 		err = tx.QueryRow(ctx, `
 UPDATE topology_runs r SET suspected_at = COALESCE(r.suspected_at, clock_timestamp())
