@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tidewait/internal/api"
+	"tidewait/internal/health"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/objects"
 	"tidewait/internal/secret/source"
@@ -41,6 +42,7 @@ type Gateway struct {
 	Heartbeat time.Duration
 	Retention Retention
 	Log       *slog.Logger
+	Loop      *health.Loop // that heartbeats go on; nil: nobody watches
 
 	healing healing
 }
@@ -305,6 +307,7 @@ func (g *Gateway) beat(ctx context.Context, nc *nats.Conn, ready func()) {
 		} else if ctx.Err() == nil {
 			g.Log.Warn("heartbeat was not acknowledged", "error", err)
 		}
+		g.Loop.Beat()
 		select {
 		case <-ctx.Done():
 			return
