@@ -69,6 +69,7 @@ type phase struct {
 	numbered int          // acts so far
 	wake     ledger.Wake  // why the next look is taken
 	bound    bound
+	lingers  bool // the node may still have the machine of the latest run
 }
 
 func newPhase(ctx workflow.Context, in PhaseInput) *phase {
@@ -168,6 +169,7 @@ func (p *phase) finish(end *phaseEnd) error {
 	ctx, stop := workflow.NewDisconnectedContext(p.ctx)
 	defer stop()
 	in := FinishPhaseInput{PhaseID: p.in.PhaseID, Run: end.run, End: end.Ended}
+	in.Run.Lingers = p.lingers
 	end.Ended = ledger.Ended{}
 	return callEngine(ctx, "record: "+in.End.Status, ActivityFinishPhase, in, &end.Ended)
 }
