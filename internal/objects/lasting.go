@@ -71,8 +71,11 @@ type tries struct{ until time.Time }
 // again waits and reports true when ctx lasts and an attempt was interrupted, had
 // no answer from a server that is busy, or failed soon after one of these.
 func (t *tries) again(ctx, attempt context.Context, err error) bool {
-	if errors.Is(err, errMoved) {
+	switch {
+	case errors.Is(err, errMoved):
 		return ctx.Err() == nil
+	case errors.Is(err, ErrReplaced):
+		return false
 	}
 	if errors.Is(context.Cause(attempt), ErrInterrupted) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
 		t.until = time.Now().Add(settleTime)
