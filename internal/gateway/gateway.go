@@ -325,21 +325,21 @@ func (g *Gateway) beatOnce(ctx context.Context, nc *nats.Conn) error {
 }
 
 func (g *Gateway) results(ctx context.Context, r api.ResultsRequest) (any, error) {
-	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) { return g.readResults(ctx, r) })
+	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) { return readResults(ctx, g.Checkouts, r) })
 }
 
-func (g *Gateway) readResults(ctx context.Context, r api.ResultsRequest) (any, error) {
-	chain, err := g.Checkouts.Chain(ctx, r.Mission, r.Launch)
+func readResults(ctx context.Context, checkouts *workspace.Gateway, r api.ResultsRequest) (api.Results, error) {
+	chain, err := checkouts.Chain(ctx, r.Mission, r.Launch)
 	if err != nil {
-		return nil, err
+		return api.Results{}, err
 	}
-	commits, err := g.Checkouts.Log(ctx, r.Mission, r.Launch)
+	commits, err := checkouts.Log(ctx, r.Mission, r.Launch)
 	if err != nil {
-		return nil, err
+		return api.Results{}, err
 	}
-	partials, err := g.Checkouts.Partials(ctx, r.Mission, r.Launch)
+	partials, err := checkouts.Partials(ctx, r.Mission, r.Launch)
 	if err != nil {
-		return nil, err
+		return api.Results{}, err
 	}
 	out := api.Results{Branch: workspace.Branch(r.Mission, r.Launch), Base: chain.Base, Commits: []api.Commit{}}
 	for _, c := range commits {
@@ -367,28 +367,30 @@ const maxDiff = 512 << 10
 const maxStat = 2000
 
 func (g *Gateway) diff(ctx context.Context, r api.DiffRequest) (any, error) {
-	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) {
-		commit, err := g.Checkouts.PhaseCommit(ctx, r.Mission, r.Launch, r.Phase)
-		if err != nil {
-			return nil, err
-		}
-		d := api.Diff{Phase: r.Phase, Commit: commit}
-		if !r.Stat {
-			d.Text, d.Cut, err = g.Checkouts.Diff(ctx, r.Mission, r.Launch, r.Phase, maxDiff)
-			return d, err
-		}
-		files, cut, err := g.Checkouts.Stats(ctx, r.Mission, r.Launch, r.Phase, maxStat)
-		d.Cut = cut
-		room := maxDiff / 2
-		for _, f := range files {
-			if room -= len(f.Path); room < 0 {
-				d.Cut = true
-				break
-			}
-			d.Files = append(d.Files, api.FileStat(f))
-		}
+	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) { return readDiff(ctx, g.Checkouts, r) })
+}
+
+func readDiff(ctx context.Context, checkouts *workspace.Gateway, r api.DiffRequest) (api.Diff, error) {
+	commit, err := checkouts.PhaseCommit(ctx, r.Mission, r.Launch, r.Phase)
+	if err != nil {
+		return api.Diff{}, err
+	}
+	d := api.Diff{Phase: r.Phase, Commit: commit}
+	if !r.Stat {
+		d.Text, d.Cut, err = checkouts.Diff(ctx, r.Mission, r.Launch, r.Phase, maxDiff)
 		return d, err
-	})
+	}
+	files, cut, err := checkouts.Stats(ctx, r.Mission, r.Launch, r.Phase, maxStat)
+	d.Cut = cut
+	room := maxDiff / 2
+	for _, f := range files {
+		if room -= len(f.Path); room < 0 {
+			d.Cut = true
+			break
+		}
+		d.Files = append(d.Files, api.FileStat(f))
+	}
+	return d, err
 }
 
 // archive puts the files of a commit into the object store.
@@ -427,7 +429,7 @@ func (g *Gateway) putBranch(ctx context.Context, r api.ResultsRequest) (any, err
 	}
 	var b workspace.Bundle
 	_, err = g.put(ctx, store, api.BucketWorkspaces, name, "put branch "+branch+" into the object store", func(w io.Writer) (err error) {
-		b, err = g.writeBundle(ctx, r, w)
+		b, err = writeBranch(ctx, g.Checkouts, r, w)
 		return err
 	})
 	if err != nil {
@@ -436,9 +438,10 @@ func (g *Gateway) putBranch(ctx context.Context, r api.ResultsRequest) (any, err
 	return api.BundleReply{Bucket: api.BucketWorkspaces, Object: name, Branch: branch, SHA256: b.SHA256}, nil
 }
 
-func (g *Gateway) writeBundle(ctx context.Context, r api.ResultsRequest, w io.Writer) (workspace.Bundle, error) {
+// writeBranch writes a git bundle of a launch's branch, or of a partial one.
+func writeBranch(ctx context.Context, checkouts *workspace.Gateway, r api.ResultsRequest, w io.Writer) (workspace.Bundle, error) {
 	if r.Partial != "" {
-		return g.Checkouts.BundlePartial(ctx, r.Mission, r.Launch, r.Partial, w)
+		return checkouts.BundlePartial(ctx, r.Mission, r.Launch, r.Partial, w)
 	}
-	return g.Checkouts.BundleBranch(ctx, r.Mission, r.Launch, false, w)
+	return checkouts.BundleBranch(ctx, r.Mission, r.Launch, false, w)
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tidewait/internal/api"
@@ -230,18 +231,26 @@ func (g *Gateway) restore(ctx context.Context, mission string, launch int) (bool
 		return false, nil
 	}
 	g.Log.Warn("restoring a launch from its bundles", "mission", mission, "launch", launch, "bundles", len(r.Bundles))
+	if err := r.restore(ctx, g.JS.Conn(), store, g.Checkouts); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// restore makes a launch in checkouts what its bundles say.
+func (r *record) restore(ctx context.Context, nc *nats.Conn, store jetstream.ObjectStore, checkouts *workspace.Gateway) error {
 	kept := make([]workspace.Kept, len(r.Bundles))
 	for i, b := range r.Bundles {
-		kept[i] = workspace.Kept{Phase: b.Phase, Commit: b.Commit, Open: func() io.ReadCloser { return objects.Open(ctx, g.JS.Conn(), store, b.Object) }}
+		kept[i] = workspace.Kept{Phase: b.Phase, Commit: b.Commit, Open: func() io.ReadCloser { return objects.Open(ctx, nc, store, b.Object) }}
 	}
-	err = g.Checkouts.Restore(ctx, mission, launch, r.Base, kept)
+	err := checkouts.Restore(ctx, r.Mission, r.Launch, r.Base, kept)
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return false, &workspace.Refused{
+		return &workspace.Refused{
 			Code:    workspace.Missing,
-			Message: fmt.Sprintf("the bundles of launch %d of mission %s are not all there any more; launch the mission again", launch, mission),
+			Message: fmt.Sprintf("the bundles of launch %d of mission %s are not all there any more; launch the mission again", r.Launch, r.Mission),
 		}
 	}
-	return err == nil, err
+	return err
 }
 
 // within reports whether a checkout has all that is recorded.

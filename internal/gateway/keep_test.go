@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"tidewait/config"
@@ -424,14 +422,16 @@ func TestWhatIsAskedForAtOnceIsPutOnce(t *testing.T) {
 	stream, err := s.js.Stream(t.Context(), "OBJ_"+api.BucketWorkspaces)
 	require.NoError(t, err)
 	before := stream.CachedInfo().State.Msgs
-	var all sync.WaitGroup
+	asked := make(chan error)
 	for range 8 {
-		all.Go(func() {
+		go func() {
 			_, err := g.bundle(t.Context(), api.ResultsRequest{Mission: "port", Launch: 1})
-			assert.NoError(t, err)
-		})
+			asked <- err
+		}()
 	}
-	all.Wait()
+	for range 8 {
+		require.NoError(t, <-asked)
+	}
 	info, err := stream.Info(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, before+2, info.State.Msgs, "one chunk, and what describes it")
