@@ -58,6 +58,7 @@ type phase struct {
 	cancel cancellation
 
 	in       PhaseInput
+	lingers  bool // the node may still have the machine of the latest run
 	progress PhaseProgress
 	waits    waits
 	gate     *ledger.Gate // what to say at the next look before the queue; nil: nothing new
@@ -69,7 +70,6 @@ type phase struct {
 	numbered int          // acts so far
 	wake     ledger.Wake  // why the next look is taken
 	bound    bound
-	lingers  bool // the node may still have the machine of the latest run
 }
 
 func newPhase(ctx workflow.Context, in PhaseInput) *phase {
