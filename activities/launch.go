@@ -35,6 +35,7 @@ func (e *Engine) Launch(ctx context.Context, in workflows.LaunchInput) (workflow
 	if err != nil {
 		return workflows.LaunchResult{}, asTemporal(err)
 	}
+	e.Meter.Refused(ctx, refused)
 	return workflows.LaunchResult{Launched: launched, Refused: refused, Mission: launchedMission(m), Fleet: e.fleet()}, nil
 }
 

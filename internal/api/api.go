@@ -466,5 +466,8 @@ const (
 	// another agent may have to go on: bytes of standard output, bytes of standard
 	// error, and lines of both.
 	LogHeaderPosition = "Position"
-	LogHeaderLine     = "Line" // whoever wrote it, a dash, and the line's number from 0
+	// LogHeaderSpent is how many bytes of the log's limit are spent with a line
+	// that has a position.
+	LogHeaderSpent = "Spent"
+	LogHeaderLine  = "Line" // whoever wrote it, a dash, and the line's number from 0
 )

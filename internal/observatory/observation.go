@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
+	"tidewait/internal/health"
 	"tidewait/internal/heartbeat"
 	"tidewait/internal/lattice"
 	"tidewait/internal/ledger"
@@ -33,6 +34,7 @@ type observation struct {
 	observer *lattice.Observer
 	cancel   context.CancelCauseFunc
 	log      *slog.Logger
+	loop     *health.Loop
 	ticked   atomic.Int64 // when this process last ran, as Unix nanoseconds
 	changes  atomic.Int64 // of the lattice that were told
 	links    keyed        // one command about links of one source at a time: hosts lose all but one
@@ -51,7 +53,9 @@ const errStale = "StaleEpoch"
 
 // Assess compares an application with its lattice, records how it is, and says
 // what is to be done.
-func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (workflows.AssessResult, error) {
+func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (res workflows.AssessResult, err error) {
+	begun := time.Now()
+	defer func() { ob.Meter.Reconciled(ctx, time.Since(begun), err) }()
 	if !ob.fresh() {
 		return workflows.AssessResult{}, errFrozen
 	}
@@ -92,7 +96,7 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	if a.changed {
 		ob.Changed()
 	}
-	res := workflows.AssessResult{
+	res = workflows.AssessResult{
 		Revision: task.Revision, Deployed: task.Version, IsDeployed: task.IsDeployed, Epoch: ob.epoch,
 		Backoff: out.Backoff, Status: a.line, Wait: a.Wait, Clean: a.Clean,
 	}
@@ -274,9 +278,6 @@ type missingShared struct {
 	id string
 }
 
-// codeSharedMissing is the code of what waits for a shared application.
-const codeSharedMissing = "shared_application_missing"
-
 // tellMissing says of links with components of shared applications that are not
 // deployed any more that they wait for these.
 func tellMissing(missing []missingShared, plan scaler.Input, out *scaler.Outcome) {
@@ -289,7 +290,7 @@ func tellMissing(missing []missingShared, plan scaler.Input, out *scaler.Outcome
 				continue
 			}
 			info := wadm.StatusInfo{
-				Type: wadm.Waiting, Reason: codeSharedMissing, Since: &plan.Now,
+				Type: wadm.Waiting, Reason: ledger.CodeSharedMissing, Since: &plan.Now,
 				Message: fmt.Sprintf("%s %s of shared application %s is not deployed", ref.Type, ref.Component, ref.Application),
 			}
 			for _, was := range plan.Previous {
@@ -347,22 +348,6 @@ func neverObserved(status *wadm.Status, plan scaler.Input) {
 	*status = wadm.AllWaiting(status.Scalers, ledger.CodeNeverObserved, reason, since)
 }
 
-// kinds of waits, by the codes of statuses.
-var kinds = map[string]string{
-	ledger.CodeNeverObserved:   ledger.KindLattice,
-	scaler.CodeNoLiveHosts:     ledger.KindLattice,
-	scaler.CodeNoEligibleHost:  ledger.KindLattice,
-	scaler.CodeNotEnoughHosts:  ledger.KindLattice,
-	scaler.CodeHostsTaken:      ledger.KindLattice,
-	scaler.CodeCommandFailed:   ledger.KindBackoff,
-	scaler.CodeCommandRefused:  ledger.KindBackoff,
-	scaler.CodeCommandTimedOut: ledger.KindBackoff,
-	scaler.CodeConfigMissing:   ledger.KindDependency,
-	scaler.CodeSecretMissing:   ledger.KindDependency,
-	scaler.CodeLinkConflict:    ledger.KindDependency,
-	codeSharedMissing:          ledger.KindDependency,
-}
-
 // waitIn is the wait of an application: that of its status, or else the first
 // that one of its scalers tells of, beside something that is no wait.
 func waitIn(status wadm.Status) *ledger.AppWait {
@@ -375,11 +360,15 @@ func waitIn(status wadm.Status) *ledger.AppWait {
 
 // waitOf is the wait that a status tells of, if it does.
 func waitOf(info wadm.StatusInfo) *ledger.AppWait {
-	kind, waits := kinds[info.Reason]
-	if !waits || info.Since == nil {
+	kind := ledger.KindOf(info.Reason)
+	if kind == "" || info.Since == nil {
 		return nil
 	}
-	return &ledger.AppWait{Kind: kind, Code: info.Reason, Reason: info.Message, Since: *info.Since}
+	w := &ledger.AppWait{Kind: kind, Code: info.Reason, Reason: info.Message, Since: *info.Since, Attempts: info.Attempt}
+	if info.NextAttempt != nil {
+		w.Next = *info.NextAttempt
+	}
+	return w
 }
 
 // Command tells one host what an application needs of it, one command after the
@@ -430,6 +419,7 @@ func (ob *observation) tell(ctx context.Context, c scaler.Command) (lattice.Resu
 		return lattice.Result{}, err
 	}
 	r := ob.observer.Execute(ctx, c)
+	ob.Meter.Commanded(ctx, string(c.Action), outcomeOf(ctx, r))
 	switch {
 	case ctx.Err() != nil:
 		return r, ctx.Err()
@@ -437,6 +427,17 @@ func (ob *observation) tell(ctx context.Context, c scaler.Command) (lattice.Resu
 		return r, errorStale(r.Message)
 	}
 	return r, nil
+}
+
+// outcomeOf is what is counted of a command.
+func outcomeOf(ctx context.Context, r lattice.Result) string {
+	switch {
+	case ctx.Err() != nil || saysNothing(r):
+		return "unknown"
+	case r.OK:
+		return "ok"
+	}
+	return r.Code
 }
 
 // saysNothing reports whether a command was not sent because the observation has

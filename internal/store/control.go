@@ -121,7 +121,7 @@ func (g gated) release(ctx context.Context, tx pgx.Tx, by ledger.Act) error {
 const endPauseSQL = `
 WITH gone AS (DELETE FROM open_waits WHERE workflow_id = $1 AND kind IN ('hold', 'backoff') RETURNING *)
 INSERT INTO wait_history (mission_id, phase_id, kind, code, reason, since, ended_at, ended_by, actor, note, woken_by, attempts)
-SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), $2, $3, $4, $5, attempts FROM gone`
+SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), $2, $3, $4, $5, attempts FROM gone` + returningEnd
 
 // queueOpen writes the wait where lists look for it.
 func (g gated) queueOpen(b *pgx.Batch, p ledger.Pause, attempts int) {
