@@ -43,7 +43,7 @@ func TestTheListOfWaitsAsJSON(t *testing.T) {
 
 	fields := reflect.TypeFor[api.Wait]()
 	value := reflect.ValueOf(everyField())
-	page, err := os.ReadFile("../docs/waits/list.md")
+	page, err := os.ReadFile("../docs/list-of-waits.md")
 	require.NoError(t, err)
 	for i := range fields.NumField() {
 		require.False(t, value.Field(i).IsZero(), "%s is not in the golden file", fields.Field(i).Name)

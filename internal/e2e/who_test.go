@@ -82,9 +82,13 @@ func (p *product) whoOfNodes() {
 	p.must("node", "retire", "n1", "--actor", "ann", "--reason", "sold")
 	p.must("node", "retire", "n1", "--undo", "--actor", "bob")
 	require.Equal(t, []who{
-		{"cordon", "ann", "a noisy disk", "nats"}, {"uncordon", "", "", "nats"},
-		{"drain", "ann", "a new kernel", "nats"}, {"undrain", "bob", "", "nats"},
-		{"drain", "ann", "", "nats"}, {"retire", "ann", "sold", "nats"}, {"unretire", "bob", "", "nats"},
+		{"cordon", "ann", "a noisy disk", "nats"},
+		{"uncordon", "", "", "nats"},
+		{"drain", "ann", "a new kernel", "nats"},
+		{"undrain", "bob", "", "nats"},
+		{"drain", "ann", "", "nats"},
+		{"retire", "ann", "sold", "nats"},
+		{"unretire", "bob", "", "nats"},
 	}, whoDid(p.n1().Acts))
 	shown := masked(p.must("node", "show", "n1"))
 	require.Contains(t, shown, "  cordon  by ann, MOMENT: a noisy disk\n")
@@ -106,18 +110,23 @@ func (p *product) whoOfApplications() {
 	p.eventually("both nudges are recorded", func() bool { return len(status().Application.Acts) == 3 }, func() any { return status() })
 	app := status().Application
 	require.Equal(t, []string{"ann", "lattice", "never_observed"}, []string{app.DeployedBy, app.Wait.Kind, app.Wait.Code})
-	require.Equal(t, outcome{0, "application hello in lattice default  waiting · waiting for a host  AGE, no bound\n" +
-		"  why  never_observed: " + never + "\n  since  MOMENT\n  looked  MOMENT\n" +
-		"  deploy  by ann, MOMENT, version v1\n  nudge  by bob, MOMENT\n  nudge  by somebody through the Temporal API, MOMENT\n\n",
-		""}, outcome{0, beforeScalers(p.app("status", "hello").out), ""})
+	require.Equal(t, outcome{
+		0, "application hello in lattice default  waiting · waiting for a host  AGE, no bound\n" +
+			"  why  never_observed: " + never + "\n  since  MOMENT\n  looked  MOMENT\n" +
+			"  deploy  by ann, MOMENT, version v1\n  nudge  by bob, MOMENT\n  nudge  by somebody through the Temporal API, MOMENT\n\n",
+		"",
+	}, outcome{0, beforeScalers(p.app("status", "hello").out), ""})
 
 	p.request("wadm.api.default.model.undeploy.hello", "")
 	p.must("app", "delete", "hello", "v1", "--actor", "ann")
 	var gone api.AppDetail
 	require.NoError(t, natsrpc.Ask(t.Context(), p.nats, api.SubjectAppShow, api.AppRequest{Lattice: "default", Name: "hello"}, &gone))
 	require.Equal(t, []who{
-		{"deploy", "ann", "", "wadm"}, {"nudge", "bob", "", "temporal"}, {"nudge", "", "", "temporal"},
-		{"undeploy", "", "", "wadm"}, {"delete", "ann", "", "wadm"},
+		{"deploy", "ann", "", "wadm"},
+		{"nudge", "bob", "", "temporal"},
+		{"nudge", "", "", "temporal"},
+		{"undeploy", "", "", "wadm"},
+		{"delete", "ann", "", "wadm"},
 	}, whoDid(gone.Acts), "also when the application is no more")
 }
 
