@@ -3,6 +3,7 @@ package workflows_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -174,4 +175,50 @@ func TestAnApplicationIsStartedWithItsWait(t *testing.T) {
 	require.Equal(t, []any{"never_observed", since}, []any{code, from})
 	_, waits := workflows.AppAttributes(appKey, nil).GetKeyword(workflows.AttrReason)
 	require.False(t, waits)
+}
+
+// TestARunThatWaitsForItsGateway is told of by the engine, which has recorded it.
+func TestARunThatWaitsForItsGateway(t *testing.T) {
+	from, until := since.Add(time.Minute), since.Add(3*time.Minute)
+	unreachable := attrs{
+		workflows.AttrWait.ValueSet("gateway"), workflows.AttrReason.ValueSet("gateway_unreachable"),
+		workflows.AttrSince.ValueSet(from), workflows.AttrBound.ValueSet(until),
+	}
+	for name, ends := range map[string]bool{"and has what it waited for": true, "and ends while it waits": false} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.upserts(placedAttrs, unreachable, noWait())
+			missing := ""
+			shows := func(what string) {
+				tick := time.NewTicker(time.Millisecond)
+				defer tick.Stop()
+				for tries := 0; !strings.Contains(e.details(), what); tries++ {
+					if tries == 10_000 {
+						missing = what
+						return
+					}
+					<-tick.C
+				}
+			}
+			e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+				waits := ledger.RunWaits{RunID: "r7-0", Code: "gateway_unreachable", Reason: "an earlier run's", Since: from, Bound: until}
+				e.SignalWorkflow(ledger.SignalWaits, waits)
+				waits.RunID, waits.Reason = "r7-1", "gateway gw-1 does not answer"
+				e.SignalWorkflow(ledger.SignalWaits, waits)
+				shows("**waiting for gateway** (`gateway_unreachable`)")
+				shows("- **why:** gateway gw-1 does not answer\n- **since:** 2026-03-01 08:01:00Z\n- **fails by itself:** 2026-03-01 08:03:00Z, after 2m0s\n")
+				if ends {
+					e.SignalWorkflow(ledger.SignalWaits, ledger.RunWaits{RunID: "r7-1"})
+					shows("running on node **node-a** as run `r7-1`")
+				}
+				return ran(), nil
+			}
+
+			_, err := e.phase(phaseInput())
+
+			require.NoError(t, err)
+			require.Empty(t, missing, "current details never had this")
+			require.Empty(t, inputs[ledger.OpenWait](e.fakes), "it is on record")
+		})
+	}
 }
