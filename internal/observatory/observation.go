@@ -59,6 +59,11 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (re
 	if !ob.fresh() {
 		return workflows.AssessResult{}, errFrozen
 	}
+	if len(in.Acts) > 0 {
+		if err := ob.Store.RecordApplicationActs(ctx, in.Key, in.Acts); err != nil {
+			return workflows.AssessResult{}, err
+		}
+	}
 	task, err := ob.Store.Task(ctx, in.Key)
 	if err != nil {
 		return workflows.AssessResult{}, err
