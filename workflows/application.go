@@ -24,6 +24,9 @@ func Application(ctx workflow.Context, in AppInput) error {
 	if err := a.listen(); err != nil {
 		return err
 	}
+	if err := a.goOn(in.Resume.Wait); err != nil {
+		return err
+	}
 	for {
 		res, err := a.look()
 		if err != nil {
@@ -51,6 +54,8 @@ type application struct {
 	seen   int64 // the newest revision told of when the latest look began
 	wake   workflow.ReceiveChannel
 	nudge  workflow.ReceiveChannel
+	// numbered counts the nudges of this run, whose names they are recorded by.
+	numbered int
 
 	revision int64 // of what was deployed at the latest look
 	backoff  scaler.Backoff
@@ -64,9 +69,20 @@ func newApplication(ctx workflow.Context, in AppInput) *application {
 	a := &application{ctx: ctx, key: in.Key, revision: in.Resume.Revision, backoff: in.Resume.Backoff}
 	a.waits.header = fmt.Sprintf("application **%s** in lattice **%s**\n\n", in.Key.Name, in.Key.Lattice)
 	a.waits.app = &a.key
-	w := in.Resume.Wait // search attributes outlive the run that wrote them
-	a.waits.shown = wait{kind: w.Kind, code: w.Code, since: w.Since}
 	return a
+}
+
+// goOn shows the wait that the workflow was started with, or that an earlier run of
+// it showed: the search attributes are there.
+func (a *application) goOn(w ledger.AppWait) error {
+	if w.Kind == "" {
+		return nil
+	}
+	a.waits.shown = wait{kind: w.Kind, code: w.Code, since: w.Since}
+	if w.Kind == ledger.KindObserver {
+		return a.waits.declare(a.ctx, a.withoutObserver())
+	}
+	return a.waits.declare(a.ctx, a.wait(w, w.Next.Sub(workflow.Now(a.ctx))))
 }
 
 // listen takes what only says that something changed.
@@ -89,7 +105,7 @@ func (a *application) listen() error {
 func (a *application) look() (AssessResult, error) {
 	in := AssessInput{
 		Key: a.key, Revision: a.revision, Backoff: a.backoff, Pending: a.pending(), Results: a.results,
-		Nudged: drain(a.nudge),
+		Nudged: a.nudge.Len() > 0, Acts: a.takeNudges(),
 	}
 	drain(a.wake)
 	a.seen, a.results, a.again = a.wanted, nil, false
@@ -99,6 +115,21 @@ func (a *application) look() (AssessResult, error) {
 	}
 	a.revision, a.backoff = res.Revision, res.Backoff
 	return res, a.show(res)
+}
+
+// takeNudges empties the channel of nudges and returns who sent them, as far as it
+// can be read. Whoever looks at the application records them.
+func (a *application) takeNudges() []ledger.Act {
+	var acts []ledger.Act
+	for said := any(nil); a.nudge.ReceiveAsync(&said); said = nil {
+		a.numbered++
+		actor, note := readWords(said)
+		acts = append(acts, ledger.Act{
+			Key:  fmt.Sprintf("%s/%s/%d", workflow.GetInfo(a.ctx).OriginalRunID, ledger.ActNudge, a.numbered),
+			Verb: ledger.ActNudge, Actor: actor, Note: note,
+		})
+	}
+	return acts
 }
 
 // observerPickup is how long a lattice's observer may take before its absence
@@ -123,7 +154,7 @@ func (a *application) assess(in AssessInput) (AssessResult, error) {
 
 func (a *application) withoutObserver() wait {
 	return wait{
-		kind: kindObserver, code: codeObserverAbsent, since: workflow.Now(a.ctx).Add(-observerPickup),
+		kind: ledger.KindObserver, code: ledger.CodeObserverAbsent, since: workflow.Now(a.ctx).Add(-observerPickup),
 		reason: fmt.Sprintf("no engine observes lattice %s, so nobody knows what runs there", a.key.Lattice),
 		next:   "as soon as an engine observes the lattice",
 		hint:   "start an engine: `tidewait-worker run --roles engine`; if engines run, see whether workflow `" + api.LatticeWorkflowID(a.key.Account, a.key.Lattice) + "` does",
@@ -139,18 +170,24 @@ func (a *application) show(res AssessResult) error {
 		}
 		return a.waits.clear(a.ctx, now)
 	}
+	return a.waits.declare(a.ctx, a.wait(*w, res.Retry))
+}
+
+// wait is what the lattice's observer found that the application waits for. Retry
+// is how long it is until something is tried again; not above zero: nothing is.
+func (a *application) wait(w ledger.AppWait, retry time.Duration) wait {
 	advice, special := adviceOnCodes[w.Code]
 	if !special {
 		advice = adviceOnKinds[w.Kind]
 	}
 	next := advice.next
-	if res.Retry > 0 {
-		next = "in " + res.Retry.Round(time.Second).String() + ", or when the lattice changes"
+	if retry > 0 {
+		next = "in " + retry.Round(time.Second).String() + ", or when the lattice changes"
 	}
-	return a.waits.declare(a.ctx, wait{
+	return wait{
 		kind: w.Kind, code: w.Code, reason: w.Reason, since: w.Since, next: next,
 		hint: advice.hint + fmt.Sprintf("; or undeploy with `tidewait app undeploy %s --lattice %s`", a.key.Name, a.key.Lattice),
-	})
+	}
 }
 
 // advice says of a wait when it is looked at again, and what a person can do.
@@ -242,13 +279,18 @@ func (a *application) tooLong() bool {
 
 func (a *application) resume() AppResume {
 	w := a.waits.shown
-	return AppResume{Revision: a.revision, Backoff: a.backoff, Wait: ledger.AppWait{Kind: w.kind, Code: w.code, Since: w.since}}
+	return AppResume{Revision: a.revision, Backoff: a.backoff, Wait: ledger.AppWait{Kind: w.kind, Code: w.code, Reason: w.reason, Since: w.since}}
 }
 
 // AppAttributes are the search attributes an application's workflow is started
-// with.
-func AppAttributes(key ledger.AppKey) temporal.SearchAttributes {
-	return temporal.NewSearchAttributes(AttrLattice.ValueSet(key.Lattice), AttrApp.ValueSet(key.Name))
+// with: whose it is, and what it waits for already; nil: nothing. Its first look
+// may take a while, since the lattice may have to be observed for it.
+func AppAttributes(key ledger.AppKey, waits *ledger.AppWait) temporal.SearchAttributes {
+	all := []temporal.SearchAttributeUpdate{AttrLattice.ValueSet(key.Lattice), AttrApp.ValueSet(key.Name)}
+	if waits != nil {
+		all = append(all, AttrWait.ValueSet(waits.Kind), AttrReason.ValueSet(waits.Code), AttrSince.ValueSet(waits.Since))
+	}
+	return temporal.NewSearchAttributes(all...)
 }
 
 // LatticeAttributes are those of a lattice's workflow.

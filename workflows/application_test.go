@@ -252,6 +252,31 @@ func TestApplicationBacksOff(t *testing.T) {
 	require.Equal(t, failingApp(4*time.Minute).Backoff, looks[1].Backoff)
 }
 
+// TestApplicationSaysWhoNudged: whoever looks is told once of each nudge, also of
+// those that name nobody.
+func TestApplicationSaysWhoNudged(t *testing.T) {
+	e := newEnv(t)
+	s := newScript(e.fakes, failingApp(time.Hour))
+	e.signal(time.Minute, api.SignalNudge, api.Nudge{Actor: "ann"})
+	e.RegisterDelayedCallback(func() {
+		e.SignalWorkflow(api.SignalNudge, nil)
+		e.SignalWorkflow(api.SignalNudge, map[string]any{"actor": "bob", "note": "the image is there"})
+	}, 2*time.Minute)
+	e.revise(3*time.Minute, 2, func() { s.then(undeployed) })
+	require.NoError(t, e.application(appInput))
+	var told [][]ledger.Act
+	for _, in := range s.looks() {
+		told = append(told, in.Acts)
+	}
+	require.Equal(t, [][]ledger.Act{
+		nil,
+		{{Key: "/nudge/1", Verb: "nudge", Actor: "ann"}},
+		{{Key: "/nudge/2", Verb: "nudge"}},
+		{{Key: "/nudge/3", Verb: "nudge", Actor: "bob", Note: "the image is there"}},
+		nil,
+	}, told, "the test environment's runs have no id")
+}
+
 // TestApplicationAfterLostCommands: commands whose engine died are not counted
 // as failed; the lattice is looked at instead.
 func TestApplicationAfterLostCommands(t *testing.T) {
@@ -329,7 +354,7 @@ func TestApplicationKeepsItsStateAcrossRuns(t *testing.T) {
 	var next workflows.AppInput
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &next))
 	require.Equal(t, workflows.AppInput{Key: appKey, Resume: workflows.AppResume{
-		Revision: 1, Backoff: failingApp(0).Backoff, Wait: ledger.AppWait{Kind: "backoff", Code: "command_failed", Since: since},
+		Revision: 1, Backoff: failingApp(0).Backoff, Wait: ledger.AppWait{Kind: "backoff", Code: "command_failed", Reason: "manifest unknown", Since: since},
 	}}, next)
 
 	e = newEnv(t)
@@ -373,7 +398,7 @@ func (s server) revise(revision int64) {
 	s.t.Helper()
 	update, err := s.UpdateWithStartWorkflow(s.t.Context(), client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: s.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
-			ID: appID, TaskQueue: workflows.TaskQueue, TypedSearchAttributes: workflows.AppAttributes(appKey),
+			ID: appID, TaskQueue: workflows.TaskQueue, TypedSearchAttributes: workflows.AppAttributes(appKey, nil),
 			WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		}, api.AppWorkflow, appInput),
 		UpdateOptions: client.UpdateWorkflowOptions{

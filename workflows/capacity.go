@@ -23,7 +23,7 @@ func (p *phase) place() (ledger.Placed, error) {
 			return ledger.Placed{}, err
 		case outcome.Placed != nil:
 			p.bound.end()
-			p.progress.Waiting, p.progress.Attempt = nil, outcome.Placed.Attempt
+			p.progress.Waiting, p.progress.ChangedAt, p.progress.Attempt = nil, time.Time{}, outcome.Placed.Attempt
 			return *outcome.Placed, nil
 		case outcome.Incapable != nil:
 			return ledger.Placed{}, failed(string(outcome.Incapable.Code), outcome.Incapable.Sentence, ledger.RunEnd{})
@@ -37,6 +37,9 @@ func (p *phase) place() (ledger.Placed, error) {
 			}
 			outcome, err = p.awaitGate(*outcome.Paused)
 			continue
+		}
+		if before := p.progress.Waiting; before != nil && before.Code != outcome.Waiting.Code {
+			p.progress.ChangedAt = workflow.Now(p.ctx)
 		}
 		p.progress.Waiting = outcome.Waiting
 		if p.isLong() {
@@ -116,7 +119,7 @@ func (p *phase) awaitCapacity(w ledger.Waiting) (outcome ledger.Outcome, err err
 func (p *phase) retryPlace(ctx workflow.Context, w ledger.Waiting) workflow.Future {
 	in := PlaceInput{
 		PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool,
-		Wake: p.wake, Retrying: true, LastCode: w.Code, Gate: p.gate,
+		Wake: p.wake, Retrying: true, LastCode: w.Code, ChangedAt: p.progress.ChangedAt, Gate: p.gate,
 	}
 	p.wake = ledger.WakeTimer
 	interval := p.in.Fleet.RetryInterval
@@ -180,7 +183,7 @@ func (p *phase) expire() (ledger.Outcome, error) {
 
 func (p *phase) declareCapacity(w ledger.Waiting) error {
 	return p.waits.declare(p.ctx, wait{
-		kind: kindCapacity, code: string(w.Code), reason: w.Sentence, since: w.Since, bound: w.Bound, position: w.Position, starts: starts(w),
+		kind: ledger.KindCapacity, code: string(w.Code), reason: w.Sentence, since: w.Since, bound: w.Bound, position: w.Position, starts: starts(w),
 		next: fmt.Sprintf("every %s, and whenever capacity is freed; see the pending activity for the latest", p.in.Fleet.RetryInterval),
 		hint: fmt.Sprintf("free or add a node; look now with `tidewait phase nudge %[1]s %[2]s`; give up with `tidewait phase cancel %[1]s %[2]s`", p.in.Mission, p.in.Command.Name),
 	})

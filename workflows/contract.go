@@ -142,6 +142,8 @@ type PhaseProgress struct {
 	Attempt int               `json:"attempt"`          // of placement, from 1
 	Lost    int               `json:"lost"`             // runs lost with their node
 	Waiting *ledger.Waiting   `json:"waiting,omitempty"`
+	// ChangedAt is when the code of the wait changed last; zero: never.
+	ChangedAt time.Time `json:"changedAt,omitzero"`
 	// Gate is what to say at the next look before the queue. It is set while the
 	// placer, which has not heard it yet, does not answer.
 	Gate *ledger.Gate `json:"gate,omitempty"`
@@ -165,6 +167,8 @@ type PlaceInput struct {
 	// Gate is what is new before the queue; nil: nothing.
 	Gate     *ledger.Gate  `json:"gate,omitempty"`
 	LastCode capacity.Code `json:"lastCode,omitempty"`
+	// ChangedAt is when the code of the wait changed last; zero: never.
+	ChangedAt time.Time `json:"changedAt,omitzero"`
 }
 
 // ExpireInput asks for a waiting phase's last look.
@@ -199,6 +203,9 @@ type JudgeRunInput struct {
 	RunID string `json:"runId"`
 	// Retrying makes "not yet known" an error that the server retries.
 	Retrying bool `json:"retrying,omitempty"`
+	// Until is when the node's time was to be over as of the last answer. Another
+	// moment is an answer, too.
+	Until time.Time `json:"until,omitzero"`
 	// GiveUp has the node end the run, also when its next agent goes on with it.
 	GiveUp bool `json:"giveUp,omitempty"`
 }
@@ -313,7 +320,8 @@ type LatticeInput struct {
 // AppInput starts an application's workflow.
 type AppInput struct {
 	Key ledger.AppKey `json:"key"`
-	// Resume is where an earlier run stopped to keep its history short.
+	// Resume is where an earlier run stopped to keep its history short. Of a first
+	// run it has the wait with which the workflow was started.
 	Resume AppResume `json:"resume,omitzero"`
 }
 
@@ -333,6 +341,7 @@ type AssessInput struct {
 	Pending  []scaler.Command `json:"pending,omitempty"` // sent, and not answered
 	Results  []CommandResult  `json:"results,omitempty"` // of commands, since the last look
 	Nudged   bool             `json:"nudged,omitempty"`  // what failed is tried again now
+	Acts     []ledger.Act     `json:"acts,omitempty"`    // of people, since the last look
 }
 
 // AssessResult is what an application needs.

@@ -69,6 +69,7 @@ func (p *phase) runToEnd(placed ledger.Placed, now string) (res ExecuteRunResult
 		ignored = ignoredNow(ignored, resume, err)
 		v, err := p.awaitVerdict(placed, ignored >= maxIgnored)
 		if err != nil || v.Gone {
+			p.lingers = !v.Gone
 			return res, evicted, v.Reason, err
 		}
 		if err := p.waits.clear(p.ctx, now+"; the node's agent was started again and goes on with it", AttrNode.ValueSet(placed.NodeID)); err != nil {
@@ -132,6 +133,9 @@ func (p *phase) run(placed ledger.Placed, resume bool, evicted *ledger.Evict) (E
 	}
 	var res ExecuteRunResult
 	err := run.Get(apart, &res)
+	// The agent that ends a run because it was cancelled destroys its machine first.
+	// One that another agent left may be there though nobody took the run up.
+	p.lingers = err != nil && (resume || !temporal.IsCanceledError(err))
 	p.pin(res.Images)
 	return res, evicted, err
 }
@@ -296,7 +300,7 @@ func (p *phase) awaitVerdict(placed ledger.Placed, giveUp bool) (ledger.Verdict,
 		if err := p.declareNode(v); err != nil {
 			return v, err
 		}
-		in.Retrying = true
+		in.Retrying, in.Until = true, v.Until
 		retry := withServerRetry(p.work, "waiting for node "+v.Node, judgeInterval, attemptsUntil(v.Left, judgeInterval)+30)
 		err = workflow.ExecuteActivity(retry, ActivityJudgeRun, in).Get(p.work, &v)
 		if err != nil && !isFinal(err) && !p.cancel.requested() {
@@ -308,7 +312,7 @@ func (p *phase) awaitVerdict(placed ledger.Placed, giveUp bool) (ledger.Verdict,
 
 func (p *phase) declareNode(v ledger.Verdict) error {
 	return p.waits.declare(p.ctx, wait{
-		kind: kindNode, code: "node_silent", reason: v.Reason, since: v.Since, bound: v.Until,
+		kind: ledger.KindNode, code: ledger.CodeNodeSilent, reason: v.Reason, since: v.Since, bound: v.Until,
 		next: fmt.Sprintf("every %s, until the agent answers or the node's time is over; then the phase is placed again", judgeInterval),
 		hint: fmt.Sprintf("restart the agent of node %s; give up with `tidewait phase cancel %s %s`", v.Node, p.in.Mission, p.in.Command.Name),
 	})

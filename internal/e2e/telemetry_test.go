@@ -96,8 +96,12 @@ func TestMetrics(t *testing.T) {
 	p.phaseWait("held", 0, "hold")
 
 	for _, engine := range []*local.Worker{p.engine, second} {
-		seen := scrape(t, engine)
-		require.Equal(t, samples{`{code="capacity_memory",kind="capacity"}`: 1, `{code="awaiting_release",kind="hold"}`: 1}, seen.with("tidewait_waits"))
+		want := samples{`{code="capacity_memory",kind="capacity"}`: 1, `{code="awaiting_release",kind="hold"}`: 1}
+		var seen samples
+		p.eventually("the waits are told", func() bool {
+			seen = scrape(t, engine)
+			return maps.Equal(want, seen.with("tidewait_waits"))
+		}, func() any { return seen.with("tidewait_waits") })
 		require.Contains(t, seen, `tidewait_waits{code="node_silent",kind="node"}`, "what nobody waits for is zero, not absent")
 		require.Len(t, seen.with("tidewait_wait_age_seconds"), 2)
 		require.Len(t, seen.with("tidewait_wait_bound_spent"), 1)
@@ -119,13 +123,15 @@ func TestMetrics(t *testing.T) {
 	p.must("mission", "cancel", "big", "--reason", "the test is done with it")
 	p.ended("small")
 	p.ended("held")
+	p.eventually("nobody waits", func() bool {
+		return len(scrape(t, p.engine).with("tidewait_waits"))+len(scrape(t, second).with("tidewait_waits")) == 0
+	}, func() any { return scrape(t, second).with("tidewait_waits") })
 	sum := samples{}
 	for _, engine := range []*local.Worker{p.engine, second} {
 		for series, value := range scrape(t, engine) {
 			sum[series] += value
 		}
 	}
-	require.Empty(t, sum.with("tidewait_waits"))
 	require.InDelta(t, 3, total(sum.with("tidewait_placements_total")), 0)
 	require.InDelta(t, 1, sum[`tidewait_placements_total{woken_by="first"}`], 0)
 	require.Equal(t, samples{
@@ -295,13 +301,16 @@ func TestTelemetryLeads(t *testing.T) {
 	p.waiting("later")
 	p.launch(missionDoc{name: "held", phases: []phaseDoc{{name: "work", script: "true", extra: "hold: true"}}})
 	p.phaseWait("held", 0, "hold")
-	all := samples{}
-	for _, w := range []*local.Worker{p.engine, p.gateway, p.agent} {
-		maps.Copy(all, scrape(t, w))
+	all, named := samples{}, namedMetrics(t)
+	absent := func() map[string]string { // gauges are a moment old
+		for _, w := range []*local.Worker{p.engine, p.gateway, p.agent} {
+			maps.Copy(all, scrape(t, w))
+		}
+		missing := maps.Clone(named)
+		maps.DeleteFunc(missing, func(metric, _ string) bool { return slices.Contains(all.reported(), metric) })
+		return missing
 	}
-	for metric, place := range namedMetrics(t) {
-		require.Containsf(t, all.reported(), metric, "%s names it", place)
-	}
+	p.eventually("somebody reports what rules and panels name", func() bool { return len(absent()) == 0 }, func() any { return absent() })
 	documented := documentedMetrics(t)
 	for _, metric := range all.reported() {
 		if strings.HasPrefix(metric, "tidewait_") {

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
 	"tidewait/internal/store"
 )
 
@@ -21,6 +22,9 @@ const (
 	readingLasts = 250 * time.Millisecond
 	readingTime  = 2 * time.Second
 )
+
+// leakKinds are the kinds of leaks, as agents name them in what they send.
+var leakKinds = []string{"directories", "processes", "cgroups", "journals", "machines"}
 
 // fleet reports what there is. Its gauges are one callback, so that all of them
 // are of the same reading.
@@ -126,7 +130,7 @@ func (f *fleet) observe(ctx context.Context, o metric.Observer) error {
 func (f *fleet) observeWaits(o metric.Observer, waits []store.WaitGauge) {
 	type key struct{ kind, code string }
 	sums := map[key]store.WaitGauge{}
-	for kind, codes := range Codes {
+	for kind, codes := range ledger.WaitCodes() {
 		for _, code := range codes {
 			sums[key{kind, code}] = store.WaitGauge{}
 		}

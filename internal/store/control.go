@@ -268,34 +268,3 @@ func otherThanCommand(code string) string {
 	}
 	return " with " + code
 }
-
-// The same act is recorded once.
-const (
-	phaseActSQL = `
-INSERT INTO acts (mission_id, launch, phase_id, verb, actor, note, key)
-SELECT mission_id, launch, id, $2, $3, $4, $5 FROM mission_phases WHERE id = $1
-ON CONFLICT (key) DO NOTHING`
-
-	missionActSQL = `
-INSERT INTO acts (mission_id, launch, verb, actor, note, key) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (key) DO NOTHING`
-)
-
-func queuePhaseActs(b *pgx.Batch, phaseID int64, acts ...ledger.Act) {
-	for _, a := range acts {
-		b.Queue(phaseActSQL, phaseID, a.Verb, a.Actor, a.Note, a.Key)
-	}
-}
-
-// RecordActs records what people did to a phase.
-func (s *Store) RecordActs(ctx context.Context, phaseID int64, acts []ledger.Act) error {
-	err := s.tx(ctx, func(tx pgx.Tx) error {
-		b := &pgx.Batch{}
-		queuePhaseActs(b, phaseID, acts...)
-		return exec(ctx, tx, b)
-	})
-	if err != nil {
-		return fmt.Errorf("record what was done to phase %d: %w", phaseID, err)
-	}
-	return nil
-}

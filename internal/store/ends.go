@@ -20,7 +20,7 @@ const returningEnd = ` RETURNING kind, code, ended_by, woken_by, extract(epoch F
 
 // endings are those statements.
 var endings = map[string]bool{
-	endWaitsSQL: true, endOpenWaitsSQL: true, replacedWaitSQL: true, endSettledWaitSQL: true, endSecretsWaitSQL: true, endPauseSQL: true,
+	endWaitsSQL: true, endOpenWaitsSQL: true, replacedWaitSQL: true, endSettledWaitSQL: true, endSecretsWaitSQL: true, endPauseSQL: true, lookedAtSQL: true,
 }
 
 // OnWaitEnd has f called for every wait that this process ends, after the commit.

@@ -42,8 +42,8 @@ func TestEveryEndOfAWaitIsCounted(t *testing.T) {
 			require.Contains(t, string(ends), m[1]+": true", "ends.go does not have it")
 		}
 	}
-	require.Equal(t, 6, statements)
-	require.Equal(t, 6, named)
+	require.Equal(t, 7, statements)
+	require.Equal(t, 7, named)
 }
 
 // ended collects what a store says of waits that ended.
