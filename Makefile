@@ -55,6 +55,7 @@ negctl: deps build ## Provoke what must fail, and then once more without each of
 
 .PHONY: test
 test: deps build ## Run all tests under the race detector, but for the simulations, which share nothing
+	@build/packages promtool
 	go test -race -timeout $(TEST_TIMEOUT) -skip '^TestSimulation' $(TEST_FLAGS) $(if $(filter ./...,$(TEST_PACKAGES)),$(LONGEST)) $(TEST_PACKAGES)
 ifeq ($(TEST_PACKAGES),./...)
 	go test -timeout $(TEST_TIMEOUT) -run '^TestSimulation' ./internal/capacity

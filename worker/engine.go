@@ -55,7 +55,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	}
 	courier := engine.NewCourier(db, publisher, svc.temporal, svc.log)
 	courier.Health = svc.health
-	applications := wadmapi.Server{Store: db, NATS: svc.nats, Settings: s.Wadm, Changed: courier.Kick, Log: svc.log}
+	applications := wadmapi.Server{Store: db, NATS: svc.nats, Settings: s.Wadm, Changed: courier.Kick, Log: svc.log, Served: svc.served("engine: " + s.Wadm.APIPrefix)}
 	lattices := &observatory.Observatory{
 		Store: db, Temporal: svc.temporal, NATS: svc.nats, Connect: svc.hosts, Engine: engineID(), Watch: s.Wadm.Watch, Changed: courier.Kick, Log: svc.log,
 		Meter: svc.meter, Health: svc.health,
@@ -67,11 +67,12 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	}
 	server := engine.Server{
 		Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Kept: kept, Changed: courier.Kick, Version: version, Log: svc.log,
+		Served: svc.served("engine: tidewait.api"),
 	}
 	listening := engine.Listening{
 		Store: db, NATS: svc.nats, Every: rules.ListenEvery(), Log: svc.log, Loop: svc.health.Loop("listening", rules.ListenEvery()),
 	}
-	secrets := engine.Secrets{Store: db, NATS: svc.nats, Version: version, Log: svc.log, Noted: dispatcher.Kick}
+	secrets := engine.Secrets{Store: db, NATS: svc.nats, Version: version, Log: svc.log, Noted: dispatcher.Kick, Served: svc.served("engine: tidewait.secrets")}
 
 	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
 		WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,
@@ -98,6 +99,9 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 		MaxConcurrentActivityTaskPollers: 1,
 	})
 	lattices.Register(observers)
+	if err := meter.Lattices(svc.meters, lattices.Looks); err != nil {
+		return err
+	}
 	if err := observers.Start(); err != nil {
 		return err
 	}

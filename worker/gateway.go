@@ -9,6 +9,7 @@ import (
 
 	"tidewait/activities"
 	"tidewait/internal/gateway"
+	"tidewait/internal/logkey"
 	"tidewait/internal/workspace"
 	"tidewait/workflows"
 )
@@ -19,6 +20,7 @@ func runGateway(ctx context.Context, svc *services, ready func()) error {
 	if err != nil {
 		return err
 	}
+	svc.log = svc.log.With(logkey.Gateway, id)
 	checkouts, err := workspace.New(filepath.Join(s.DataDir, "gateway", id), workspace.Options{
 		Protocols: s.Gateway.Protocols, Roots: s.Gateway.Roots, GitConfig: s.Gateway.GitConfig, Logger: svc.log,
 		Limits: workspace.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes},
@@ -29,6 +31,7 @@ func runGateway(ctx context.Context, svc *services, ready func()) error {
 	g := &gateway.Gateway{
 		ID: id, Version: version, Checkouts: checkouts, Secrets: s.Gateway.Secrets(), JS: svc.js, NATS: svc.nats,
 		Heartbeat: s.Fleet.HeartbeatInterval, Log: svc.log, Loop: svc.health.Loop("heartbeat of gateway "+id, s.Fleet.HeartbeatInterval),
+		Served:    svc.served,
 		Retention: gateway.Retention{Results: s.Fleet.ResultTTL, Objects: s.Fleet.ObjectTTL, Every: s.Fleet.SweepInterval},
 	}
 	w := worker.New(svc.temporal, workflows.GatewayQueue(id), worker.Options{

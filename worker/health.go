@@ -63,6 +63,13 @@ func (s *services) checkQueue(role, queue string, kind enumspb.TaskQueueType) {
 	})
 }
 
+// served has the process ready only while it serves a service on NATS.
+func (s *services) served(name string) func(check func() error) {
+	return func(check func() error) {
+		s.health.Check(name, func(context.Context) error { return check() })
+	}
+}
+
 // identity names the process as Temporal's SDK would.
 func identity() string {
 	host, err := os.Hostname()

@@ -23,6 +23,8 @@ import (
 	"tidewait/config"
 	"tidewait/internal/agent"
 	"tidewait/internal/capacity"
+	"tidewait/internal/logkey"
+	"tidewait/internal/meter"
 	"tidewait/internal/provision"
 	"tidewait/internal/quantity"
 	"tidewait/internal/runlog"
@@ -43,6 +45,7 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	if err != nil {
 		return err
 	}
+	svc.log = svc.log.With(logkey.Node, id)
 	total, err := nodeResources(s)
 	if err != nil {
 		return err
@@ -63,6 +66,9 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	backends, err := nodeBackends(ctx, svc, dir)
 	defer func() { closeBackends(backends, svc.log) }()
 	if err != nil {
+		return err
+	}
+	if err := meter.Starts(svc.meters, backends); err != nil {
 		return err
 	}
 	former, err := formerBackends(dir, s.Node.Backends)

@@ -19,6 +19,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
 
+	"tidewait/activities"
 	"tidewait/config"
 	"tidewait/internal/health"
 	"tidewait/internal/logkey"
@@ -151,6 +152,7 @@ func connect(ctx context.Context, s config.Settings, log *slog.Logger, t *teleme
 		svc.close()
 		return nil, err
 	}
+	options.Interceptors = append(options.Interceptors, &activities.Logging{})
 	svc.identity = cmp.Or(options.Identity, identity())
 	options.Identity = svc.identity
 	if svc.temporal, err = client.DialContext(ctx, options); err != nil {

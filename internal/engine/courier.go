@@ -16,6 +16,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/health"
 	"tidewait/internal/ledger"
+	"tidewait/internal/logkey"
 	"tidewait/internal/store"
 	"tidewait/internal/wadmapi"
 	"tidewait/workflows"
@@ -121,13 +122,13 @@ func (c *Courier) failed(ctx context.Context, n ledger.News, why error) error {
 	if ctx.Err() != nil {
 		return nil // the claim ends by itself
 	}
+	log := c.Log.With(logkey.App(n.Key))
 	if errors.Is(why, wadmapi.ErrTooLarge) {
-		c.Log.Error("news of an application is larger than the broker carries, and was dropped",
-			"application", n.Key.String(), "kind", n.Kind, "revision", n.Revision, "error", why)
+		log.Error("news of an application is larger than the broker carries, and was dropped", "kind", n.Kind, "revision", n.Revision, "error", why)
 		return c.Store.NewsDelivered(ctx, []int64{n.ID})
 	}
 	again := carryRetry(n.Attempts)
-	c.Log.Warn("news of an application was not delivered", "application", n.Key.String(), "kind", n.Kind,
+	log.Warn("news of an application was not delivered", "kind", n.Kind,
 		"revision", n.Revision, "attempt", n.Attempts, "again_in", again, "error", why)
 	return c.Store.NewsFailed(ctx, n.ID, why.Error(), again)
 }

@@ -11,6 +11,7 @@ import (
 
 	"tidewait/internal/health"
 	"tidewait/internal/ledger"
+	"tidewait/internal/logkey"
 	"tidewait/internal/meter"
 	"tidewait/internal/store"
 )
@@ -220,6 +221,9 @@ func (p *Placer) pass(name string, q *pool) {
 	}
 	if res.Signals > 0 {
 		p.admitted()
+	}
+	for _, a := range res.Placed {
+		p.log.Info("a run is placed", logkey.Mission, a.Mission, logkey.Phase, a.Phase, logkey.Run, a.Run, logkey.Node, a.Node, "woken_by", a.Wake)
 	}
 	for _, a := range asking {
 		outcome, ok := res.Outcomes[a.look.PhaseID]

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tidewait/internal/api"
+	"tidewait/internal/logkey"
 	"tidewait/internal/mission"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/secret/seal"
@@ -25,6 +26,7 @@ type Secrets struct {
 	Store   *store.Store
 	NATS    *nats.Conn
 	Version string
+	Served  func(check func() error) // see natsrpc.Service; may be nil
 	Log     *slog.Logger
 	// Noted is called when a phase is to be told that it waits, or waits no more.
 	Noted func()
@@ -43,7 +45,7 @@ func (s Secrets) Serve(ctx context.Context, ready func()) error {
 				return s.give(ctx, api.NodeOfSecrets(natsrpc.Subject(ctx)), r)
 			})),
 		},
-		Code: secretsCode, Time: api.SecretsTime, Parallel: atOnce, Log: s.Log,
+		Code: secretsCode, Time: api.SecretsTime, Parallel: atOnce, Served: s.Served, Log: s.Log,
 	}.Serve(ctx, s.NATS, ready)
 }
 
@@ -72,7 +74,7 @@ func (s Secrets) give(ctx context.Context, node string, r api.SecretsRequest) (s
 		Mission: run.Mission, Launch: run.Launch, Phase: run.Phase, Run: r.Run, Node: node, Key: r.Key, Secrets: refs,
 	})
 	if err != nil {
-		s.Log.Info("a run was not given its secrets", "run", r.Run, "node", node, "gateway", run.Gateway, "error", err)
+		s.Log.Info("a run was not given its secrets", logkey.Run, r.Run, logkey.Node, node, logkey.Gateway, run.Gateway, "error", err)
 	}
 	return sealed, err
 }

@@ -25,6 +25,7 @@ type Server struct {
 	Kept    Retention
 	Changed func() // called when an import has left news of applications; nil: nobody waits for it
 	Version string
+	Served  func(check func() error) // see natsrpc.Service; may be nil
 	Log     *slog.Logger
 }
 
@@ -32,7 +33,7 @@ type Server struct {
 func (s Server) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 	return natsrpc.Service{
 		Name: "tidewait", Version: s.Version, Description: "missions, nodes and waits of Tidewait",
-		Handlers: s.patientHandlers(), Code: errorCode, Log: s.Log,
+		Handlers: s.patientHandlers(), Code: errorCode, Served: s.Served, Log: s.Log,
 	}.Serve(ctx, nc, ready)
 }
 

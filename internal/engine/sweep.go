@@ -14,6 +14,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/health"
 	"tidewait/internal/ledger"
+	"tidewait/internal/logkey"
 	"tidewait/internal/store"
 	"tidewait/workflows"
 )
@@ -77,7 +78,7 @@ func (s Sweep) missions(ctx context.Context) error {
 		if why == "" {
 			continue
 		}
-		s.Log.Warn("a mission lost its workflow", "mission", m.Name, "launch", m.Launch, "why", why)
+		s.Log.Warn("a mission lost its workflow", logkey.Mission, m.Name, logkey.Launch, m.Launch, "why", why)
 		end := ledger.MissionEnd{Status: "failed", FailureCode: ledger.CodeWorkflowLost, Failure: why}
 		if err := s.Store.FinishMission(ctx, m.ID, m.Launch, end); err != nil {
 			return err
@@ -138,7 +139,7 @@ func (s Sweep) begin(ctx context.Context, key ledger.AppKey) error {
 	if err != nil || why == "" {
 		return err
 	}
-	s.Log.Warn("an application that is kept had no workflow; it gets a new one", "application", key.String(), "why", why)
+	s.Log.With(logkey.App(key)).Warn("an application that is kept had no workflow; it gets a new one", "why", why)
 	if err := s.Courier.Begin(ctx, key, 0); err != nil {
 		return fmt.Errorf("begin application %s again: %w", key, err)
 	}
@@ -223,7 +224,7 @@ func (s Sweep) drains(ctx context.Context) error {
 func (s Sweep) audit(ctx context.Context) error {
 	wrong, err := s.Store.Audit(ctx)
 	for _, w := range wrong {
-		s.Log.Error("a node's counters differ from its reservations", "node", w.Node, "counted", w.Counted, "reserved", w.Reserved)
+		s.Log.Error("a node's counters differ from its reservations", logkey.Node, w.Node, "counted", w.Counted, "reserved", w.Reserved)
 	}
 	return err
 }

@@ -43,6 +43,8 @@ type Gateway struct {
 	Retention Retention
 	Log       *slog.Logger
 	Loop      *health.Loop // that heartbeats go on; nil: nobody watches
+	// Served is given what tells whether each service is still served; nil: nobody is.
+	Served func(service string) func(check func() error)
 
 	healing healing
 	sizes   sizes
@@ -271,6 +273,13 @@ func (g *Gateway) Run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	return group.Wait()
 }
 
+func (g *Gateway) served(service string) func(func() error) {
+	if g.Served == nil {
+		return nil
+	}
+	return g.Served(service)
+}
+
 func (g *Gateway) serveResults(ctx context.Context, nc *nats.Conn) error {
 	return natsrpc.Service{
 		Name: "tidewait-gateway", Version: g.Version, Description: "results of missions on gateway " + g.ID,
@@ -280,7 +289,7 @@ func (g *Gateway) serveResults(ctx context.Context, nc *nats.Conn) error {
 			api.SubjectGateway(g.ID, "bundle"):  natsrpc.With(g.bundle),
 			api.SubjectGateway(g.ID, "archive"): natsrpc.With(g.archive),
 		},
-		Code: errorCode, Time: answerTime, Parallel: answersAtOnce, Log: g.Log,
+		Code: errorCode, Time: answerTime, Parallel: answersAtOnce, Served: g.served("gateway: results"), Log: g.Log,
 	}.Serve(ctx, nc, nil)
 }
 

@@ -21,7 +21,7 @@ func (g *Gateway) serveSecrets(ctx context.Context, nc *nats.Conn) error {
 	return natsrpc.Service{
 		Name: "tidewait-gateway-secrets", Version: g.Version, Description: "secrets of gateway " + g.ID,
 		Handlers: map[string]natsrpc.Handler{api.SubjectSealSecrets(g.ID): natsrpc.With(g.seal)},
-		Code:     secretsCode, Time: api.SealTime, Parallel: atOnce, Log: g.Log,
+		Code:     secretsCode, Time: api.SealTime, Parallel: atOnce, Served: g.served("gateway: secrets"), Log: g.Log,
 	}.Serve(ctx, nc, nil)
 }
 

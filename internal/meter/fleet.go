@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
 	"tidewait/internal/store"
 )
 
@@ -22,16 +23,19 @@ const (
 	readingTime  = 2 * time.Second
 )
 
+// leakKinds are the kinds of leaks, as agents name them in what they send.
+var leakKinds = []string{"directories", "processes", "cgroups", "journals", "machines"}
+
 // fleet reports what there is. Its gauges are one callback, so that all of them
 // are of the same reading.
 type fleet struct {
 	store *store.Store
 	log   *slog.Logger
 
-	up, waits, nodes, gateways, leaks, orphaned, runs, machines, agents metric.Int64ObservableGauge
-	missions, applications, latticeHosts, outbox                        metric.Int64ObservableGauge
-	oldest, unbounded, spent, unchecked                                 metric.Float64ObservableGauge
-	latticeUnchecked, outboxOldest, listened                            metric.Float64ObservableGauge
+	up, waits, attempts, nodes, gateways, leaks, orphaned, runs, machines, agents metric.Int64ObservableGauge
+	missions, applications, latticeHosts, outbox                                  metric.Int64ObservableGauge
+	oldest, unbounded, spent, unchecked                                           metric.Float64ObservableGauge
+	latticeUnchecked, outboxOldest, listened                                      metric.Float64ObservableGauge
 
 	mu      sync.Mutex
 	read    time.Time // when the latest reading was begun
@@ -65,6 +69,7 @@ func Fleet(from metric.MeterProvider, s *store.Store, log *slog.Logger) error {
 	f.oldest = fraction("tidewait_wait_age", "s", "How long the oldest open wait of a kind and code has lasted; absent where nobody waits.")
 	f.unbounded = fraction("tidewait_wait_unbounded_age", "s", "The same of waits that no bound ends; absent where there is none.")
 	f.spent = fraction("tidewait_wait_bound_spent", "", "The largest part of its bound that an open wait of a kind and code has waited; 1 is all of it.")
+	f.attempts = whole("tidewait_wait_attempts", "The most tries that an open wait of a kind and code has had, where tries are counted.")
 	f.unchecked = fraction("tidewait_wait_unchecked_age", "s", "How long ago the placer looked at the phase of a pool that it has not looked at for longest.")
 	f.nodes = whole("tidewait_nodes", "Nodes by state.")
 	f.gateways = whole("tidewait_gateways", "Gateways by whether they were heard within fleet.lost_after.")
@@ -125,7 +130,7 @@ func (f *fleet) observe(ctx context.Context, o metric.Observer) error {
 func (f *fleet) observeWaits(o metric.Observer, waits []store.WaitGauge) {
 	type key struct{ kind, code string }
 	sums := map[key]store.WaitGauge{}
-	for kind, codes := range Codes {
+	for kind, codes := range ledger.WaitCodes() {
 		for _, code := range codes {
 			sums[key{kind, code}] = store.WaitGauge{}
 		}
@@ -136,6 +141,7 @@ func (f *fleet) observeWaits(o metric.Observer, waits []store.WaitGauge) {
 		sum := sums[k]
 		sum.Open += w.Open
 		sum.Oldest, sum.Unbounded, sum.Spent = max(sum.Oldest, w.Oldest), max(sum.Unbounded, w.Unbounded), max(sum.Spent, w.Spent)
+		sum.Attempts = max(sum.Attempts, w.Attempts)
 		sums[k] = sum
 		if w.Pool != "" {
 			unchecked[w.Pool] = max(unchecked[w.Pool], w.Unchecked)
@@ -150,6 +156,9 @@ func (f *fleet) observeWaits(o metric.Observer, waits []store.WaitGauge) {
 		putTime(o, f.oldest, sum.Oldest, of...)
 		if sum.Unbounded > 0 {
 			putTime(o, f.unbounded, sum.Unbounded, of...)
+		}
+		if sum.Attempts > 0 {
+			put(o, f.attempts, sum.Attempts, of...)
 		}
 		if sum.Spent > 0 {
 			o.ObserveFloat64(f.spent, sum.Spent, metric.WithAttributes(of...))

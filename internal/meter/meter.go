@@ -79,8 +79,8 @@ func (m *Meter) Passed(ctx context.Context, res store.PassResult, took time.Dura
 		return
 	}
 	m.passes.Record(ctx, took.Seconds(), metric.WithAttributes(resultOf(err)))
-	for wake, n := range res.Wakes {
-		m.placements.Add(ctx, int64(n), metric.WithAttributes(attribute.String("woken_by", string(wake))))
+	for _, p := range res.Placed {
+		m.placements.Add(ctx, 1, metric.WithAttributes(attribute.String("woken_by", string(p.Wake))))
 	}
 	for code, n := range res.Capacity {
 		m.refused(ctx, "capacity", code, n)

@@ -49,7 +49,10 @@ type Service struct {
 	// Parallel is how many requests of a subject each instance works on at a time,
 	// where one waits for others elsewhere; 0: one.
 	Parallel int
-	Log      *slog.Logger
+	// Served, when not nil, is given what tells whether the service is still served,
+	// before the first request is.
+	Served func(check func() error)
+	Log    *slog.Logger
 }
 
 // instances is how many copies of the service one process runs: micro runs an
@@ -65,12 +68,14 @@ const requestTime = 5 * time.Second
 func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 	var working sync.WaitGroup
 	defer working.Wait()
+	var served []micro.Service
 	for range instances {
 		svc, err := micro.AddService(nc, micro.Config{Name: s.Name, Version: s.Version, Description: s.Description})
 		if err != nil {
 			return fmt.Errorf("register service %s with NATS: %w", s.Name, err)
 		}
 		defer func() { _ = svc.Stop() }()
+		served = append(served, svc)
 		for subject, h := range s.Handlers {
 			endpoint := strings.NewReplacer(".", "-", "*", "any").Replace(subject)
 			if err := svc.AddEndpoint(endpoint, s.handler(ctx, nc, h, &working), micro.WithEndpointSubject(subject)); err != nil {
@@ -81,10 +86,24 @@ func (s Service) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 	if err := nc.Flush(); err != nil {
 		return fmt.Errorf("register service %s with NATS: %w", s.Name, err)
 	}
+	if s.Served != nil {
+		s.Served(func() error { return stopped(s.Name, served) })
+	}
 	if ready != nil {
 		ready()
 	}
 	<-ctx.Done()
+	return nil
+}
+
+// stopped returns an error when an instance has ended: by itself, because the
+// server did not let it subscribe, or with the process.
+func stopped(name string, instances []micro.Service) error {
+	for _, svc := range instances {
+		if svc.Stopped() {
+			return fmt.Errorf("an instance of service %s has ended", name)
+		}
+	}
 	return nil
 }
 

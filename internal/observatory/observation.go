@@ -19,6 +19,7 @@ import (
 	"tidewait/internal/heartbeat"
 	"tidewait/internal/lattice"
 	"tidewait/internal/ledger"
+	"tidewait/internal/logkey"
 	"tidewait/internal/oam"
 	"tidewait/internal/scaler"
 	"tidewait/internal/store"
@@ -37,7 +38,8 @@ type observation struct {
 	loop     *health.Loop
 	ticked   atomic.Int64 // when this process last ran, as Unix nanoseconds
 	changes  atomic.Int64 // of the lattice that were told
-	links    keyed        // one command about links of one source at a time: hosts lose all but one
+	synced   atomic.Pointer[lattice.Observer]
+	links    keyed // one command about links of one source at a time: hosts lose all but one
 
 	mu      sync.Mutex // guards the rest
 	apps    map[ledger.AppKey]*watched
@@ -164,7 +166,7 @@ func (ob *observation) input(
 	case mayBeAnswered(err) && activity.GetInfo(ctx).Attempt < readTries:
 		return plan, err
 	}
-	ob.log.Warn("a configuration cannot be read", "application", in.Key.String(), "error", err)
+	ob.log.Warn("a configuration cannot be read", logkey.Application, in.Key.Name, "error", err)
 	return plan, nil
 }
 

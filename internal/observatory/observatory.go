@@ -31,6 +31,7 @@ import (
 	"tidewait/internal/health"
 	"tidewait/internal/lattice"
 	"tidewait/internal/ledger"
+	"tidewait/internal/logkey"
 	"tidewait/internal/meter"
 	"tidewait/internal/store"
 	"tidewait/workflows"
@@ -86,7 +87,7 @@ func (o *Observatory) Observe(ctx context.Context, in workflows.LatticeInput) er
 	if ob.epoch, err = o.Store.TakeLattice(ctx, in.Account, in.Lattice, o.Engine); err != nil {
 		return err
 	}
-	ob.log = o.Log.With("lattice", in.Lattice, "account", in.Account, "epoch", ob.epoch)
+	ob.log = o.Log.With(logkey.Account, in.Account, logkey.Lattice, in.Lattice, "epoch", ob.epoch)
 	ob.log.Info("observing")
 	err = ob.run(ctx)
 	ob.log.Info("observing no more", "why", err)
@@ -165,6 +166,7 @@ func (ob *observation) run(ctx context.Context) error {
 	if err := ob.awaitSync(ctx, beat); err != nil {
 		return err
 	}
+	ob.synced.Store(ob.observer)
 	w := worker.New(ob.Temporal, workflows.LatticeQueue(ob.in.Account, ob.in.Lattice), worker.Options{
 		DisableWorkflowWorker: true, WorkerStopTimeout: stopWithin, DisableRegistrationAliasing: true,
 		// More serve a busy lattice faster; those of a frozen process swallow as many

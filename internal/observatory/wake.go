@@ -13,6 +13,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/lattice"
 	"tidewait/internal/ledger"
+	"tidewait/internal/logkey"
 	"tidewait/internal/scaler"
 )
 
@@ -149,12 +150,12 @@ func (ob *observation) cleanUp(keys []ledger.AppKey) {
 		found, err := ob.Store.LeftOver(ctx, key)
 		cancel()
 		if err != nil {
-			ob.log.Warn("cannot have an application cleaned up; it is tried again", "application", key.String(), "error", err)
+			ob.log.Warn("cannot have an application cleaned up; it is tried again", logkey.Application, key.Name, "error", err)
 			ob.missed(&ob.unclean, keys[i:]...)
 			return
 		}
 		if found {
-			ob.log.Info("something is left of an application that is not deployed", "application", key.String())
+			ob.log.Info("something is left of an application that is not deployed", logkey.Application, key.Name)
 			ob.Changed()
 		}
 	}
@@ -207,7 +208,7 @@ func (ob *observation) wake(keys []ledger.AppKey) {
 			err := ob.Temporal.SignalWorkflow(ctx, api.AppWorkflowID(key.Account, key.Lattice, key.Name), "", api.SignalWake, nil)
 			var gone *serviceerror.NotFound
 			if err != nil && !errors.As(err, &gone) {
-				ob.log.Warn("cannot wake an application; it is tried again", "application", key.String(), "error", err)
+				ob.log.Warn("cannot wake an application; it is tried again", logkey.Application, key.Name, "error", err)
 				ob.missed(&ob.unwoken, key)
 			}
 			return nil

@@ -34,6 +34,7 @@ type WaitGauge struct {
 	Oldest           time.Duration // since the first refusal of the oldest
 	Unbounded        time.Duration // the same of those that nothing but an event ends; 0: there is none
 	Spent            float64       // the largest part of its bound that one has waited; 1: all of it
+	Attempts         int64         // the most that one has had; 0 where none are counted
 	Unchecked        time.Duration // since the latest look at the one not looked at for longest; 0 where nobody looks
 }
 
@@ -66,9 +67,9 @@ SELECT kind, code, pool, count(*),
        GREATEST(extract(epoch FROM clock_timestamp() - min(since)), 0)::float8,
        COALESCE(GREATEST(extract(epoch FROM clock_timestamp() - min(since) FILTER (WHERE bound IS NULL)), 0), 0)::float8,
        COALESCE(GREATEST(max(extract(epoch FROM clock_timestamp() - since) / extract(epoch FROM bound - since)) FILTER (WHERE bound > since), 0), 0)::float8,
-       COALESCE(GREATEST(extract(epoch FROM clock_timestamp() - min(checked_at)), 0), 0)::float8
-FROM (SELECT 'capacity' AS kind, code, pool, since, bound, checked_at FROM capacity_waits
-      UNION ALL SELECT kind, code, '', since, bound, NULL FROM open_waits) w
+       max(attempts), COALESCE(GREATEST(extract(epoch FROM clock_timestamp() - min(checked_at)), 0), 0)::float8
+FROM (SELECT 'capacity' AS kind, code, pool, since, bound, attempts, checked_at FROM capacity_waits
+      UNION ALL SELECT kind, code, '', since, bound, attempts, NULL FROM open_waits) w
 GROUP BY kind, code, pool ORDER BY kind, code, pool`
 
 	nodeGaugesSQL = `
@@ -142,7 +143,7 @@ func countBy[K comparable](counts map[K]int) func(pgx.Rows) error {
 func scanWaitGauge(row pgx.CollectableRow) (WaitGauge, error) {
 	var w WaitGauge
 	var oldest, unbounded, unchecked float64
-	err := row.Scan(&w.Kind, &w.Code, &w.Pool, &w.Open, &oldest, &unbounded, &w.Spent, &unchecked)
+	err := row.Scan(&w.Kind, &w.Code, &w.Pool, &w.Open, &oldest, &unbounded, &w.Spent, &w.Attempts, &unchecked)
 	w.Oldest, w.Unbounded, w.Unchecked = seconds(oldest), seconds(unbounded), seconds(unchecked)
 	return w, err
 }

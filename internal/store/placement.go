@@ -31,13 +31,20 @@ type PassResult struct {
 	Admitted int                      // phases that got a node, whether they asked or not
 	Signals  int                      // of those, how many did not ask and are told through the outbox
 	Waiting  int                      // phases that still wait
-	Wakes    map[ledger.Wake]int      // of the phases that got a node, by what caused the look
+	Placed   []Admission              // each of those that got a node
 	// Of the phases that asked, those that were refused and have not ended, by code.
 	Capacity   map[capacity.Code]int
 	Capability map[capacity.Code]int
 	// More says that records of looks are old and were left to the next pass,
 	// so that this one did not take too long.
 	More bool
+}
+
+// Admission is a phase that got a node.
+type Admission struct {
+	Mission, Phase string
+	Run, Node      string
+	Wake           ledger.Wake // what caused the look
 }
 
 // How old the record of a look may get before a pass writes it again. In the
@@ -600,7 +607,7 @@ func (p *pass) result() PassResult {
 		}
 	}
 	for _, a := range p.admitted {
-		res.Wakes = counted(res.Wakes, p.wakeOf(a.id))
+		res.Placed = append(res.Placed, Admission{Mission: a.mission, Phase: a.phase, Run: a.runID, Node: a.NodeID, Wake: p.wakeOf(a.id)})
 		if !a.asked {
 			res.Signals++
 		}

@@ -50,13 +50,14 @@ import (
 	"tidewait/internal/wadm"
 )
 
-// Server answers the API. All fields but Changed must be set; Settings.APIPrefix
+// Server answers the API. All fields but Changed and Served must be set; Settings.APIPrefix
 // may have dots and spaces around it.
 type Server struct {
 	Store    *store.Store
 	NATS     *nats.Conn
 	Settings config.Wadm
-	Changed  func() // called after each commit that wrote to the outbox of applications; may be nil
+	Changed  func()                   // called after each commit that wrote to the outbox of applications; may be nil
+	Served   func(check func() error) // given what tells whether requests still arrive; may be nil
 	Log      *slog.Logger
 
 	versions versionSource
@@ -94,6 +95,14 @@ func (s *Server) Serve(ctx context.Context, ready func()) error {
 	if err := errors.Join(sub.SetPendingLimits(-1, maxPendingBytes), s.NATS.Flush()); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", subjects.pattern(), err)
 	}
+	if s.Served != nil {
+		s.Served(func() error {
+			if !sub.IsValid() {
+				return errClosed
+			}
+			return nil
+		})
+	}
 	if ready != nil {
 		ready()
 	}
@@ -103,7 +112,7 @@ func (s *Server) Serve(ctx context.Context, ready func()) error {
 			return in.drain(sub, ended)
 		case <-ended:
 			in.running.Wait()
-			return errors.New("the connection to NATS was closed: requests of the wadm API do not arrive any more")
+			return errClosed
 		case _, open := <-slow:
 			if !open {
 				slow = nil
@@ -115,6 +124,8 @@ func (s *Server) Serve(ctx context.Context, ready func()) error {
 		}
 	}
 }
+
+var errClosed = errors.New("the connection to NATS was closed: requests of the wadm API do not arrive any more")
 
 // intake takes requests from the subscription.
 type intake struct {
