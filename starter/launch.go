@@ -229,16 +229,6 @@ func startOptions(m mission.Mission, actor string) client.StartWorkflowOptions {
 	}
 }
 
-// staticDetails is Markdown for Temporal's Web UI.
-func staticDetails(m mission.Mission, actor string) string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "Launched by %s.\n\n", actor)
-	for i, p := range m.Spec.Phases {
-		fmt.Fprintf(&text, "%d. **%s**\n", i+1, p.Name)
-	}
-	return text.String()
-}
-
 // launchFault explains why a launch did not happen.
 func (l *launcher) launchFault(ctx context.Context, err error) error {
 	var (
