@@ -60,7 +60,7 @@ func (e *Engine) fleet() workflows.Fleet {
 }
 
 // restampEvery bounds how often a changed code returns to the workflow, so that
-// a flapping cause costs little history.
+// a flapping cause costs little history. The first change of a wait returns at once.
 const restampEvery = time.Minute
 
 // Place looks at one phase, when nothing keeps it from asking. When it retries, a
@@ -69,17 +69,19 @@ func (e *Engine) Place(ctx context.Context, in workflows.PlaceInput) (ledger.Out
 	if outcome, err := e.passGate(ctx, in); err != nil || outcome != (ledger.Outcome{}) {
 		return outcome, asTemporal(err)
 	}
-	info := activity.GetInfo(ctx)
 	wake := in.Wake
-	if in.Retrying && info.Attempt > 1 {
+	if in.Retrying && activity.GetInfo(ctx).Attempt > 1 {
 		wake = ledger.WakeTimer
 	}
 	outcome, err := e.Placer.Look(ctx, in.Pool, store.Look{PhaseID: in.PhaseID, Attempt: in.Attempt, Wake: wake})
+	if w := outcome.Waiting; w != nil {
+		w.NextCheck = w.CheckedAt.Add(e.Fleet.RetryInterval)
+	}
 	if err != nil || !in.Retrying || outcome.Waiting == nil {
 		return outcome, asTemporal(err)
 	}
 	changed := outcome.Waiting.Code != in.LastCode
-	if changed && (in.LastCode == capacity.CodePlacerUnavailable || time.Since(info.ScheduledTime) >= restampEvery) {
+	if changed && (in.LastCode == capacity.CodePlacerUnavailable || time.Since(in.ChangedAt) >= restampEvery) {
 		return outcome, nil
 	}
 	return ledger.Outcome{}, capacityRefused(*outcome.Waiting, retryAfter(outcome.Waiting.Position, e.Fleet))
@@ -155,15 +157,18 @@ func (e *Engine) RecordActs(ctx context.Context, in workflows.RecordActsInput) e
 // JudgeRun says what became of a run whose activity was lost.
 func (e *Engine) JudgeRun(ctx context.Context, in workflows.JudgeRunInput) (ledger.Verdict, error) {
 	v, err := e.Store.JudgeRun(ctx, in.RunID, in.GiveUp)
-	if err == nil && in.Retrying && !v.Gone && !v.Kept {
+	moved := !v.Heard && v.Until.Sub(in.Until).Abs() >= time.Second
+	if err == nil && in.Retrying && !v.Gone && !v.Kept && !moved {
 		return v, nodeSilent(v)
 	}
 	return v, asTemporal(err)
 }
 
-// NoteWait records a wait that is not for capacity.
-func (e *Engine) NoteWait(ctx context.Context, in ledger.OpenWait) error {
-	return asTemporal(e.Store.NoteWait(ctx, in))
+// NoteWait records a wait that the workflow has found, and returns since when it
+// waits.
+func (e *Engine) NoteWait(ctx context.Context, in ledger.OpenWait) (time.Time, error) {
+	since, err := e.Store.NoteWait(ctx, in)
+	return since, asTemporal(err)
 }
 
 // ClearWait ends the wait of a workflow.

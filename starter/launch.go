@@ -203,7 +203,7 @@ func (l *launcher) updateWithStart(ctx context.Context, options client.StartWork
 	defer cancel()
 	var reply api.LaunchReply
 	update, err := l.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
-		StartWorkflowOperation: l.temporal.NewWithStartWorkflowOperation(options, api.MissionWorkflow, struct{}{}),
+		StartWorkflowOperation: l.temporal.NewWithStartWorkflowOperation(options, api.MissionWorkflow, map[string]string{"see": api.SeePage}),
 		UpdateOptions: client.UpdateWorkflowOptions{
 			WorkflowID:   api.MissionWorkflowID(l.name()),
 			UpdateName:   api.UpdateLaunch,

@@ -142,7 +142,7 @@ func TestTheWebUIsTextsOfALaunch(t *testing.T) {
 		"\n**phases**\n\n- **1 survey:** 1.5 CPU, 512 MiB of memory, up to 2 attempts\n"+
 		"- **2 review:** 2.5 CPU, 1280 MiB of memory in 4 machines, held until somebody releases it\n"+
 		"\n**you can**\n\n- see all of it: `tidewait mission show m`\n"+
-		"- end it: `tidewait mission cancel m --reason WHY`, or signal `cancel` with input `{\"actor\": \"you\", \"reason\": \"why\"}`\n", o.StaticDetails)
+		"- end it: `tidewait mission cancel m --reason WHY`, or signal `cancel` with input `{\"actor\": \"you\", \"reason\": \"why\"}`\n\n---\n", o.StaticDetails)
 	name, ok := o.TypedSearchAttributes.GetKeyword(attributeMission)
 	require.True(t, ok)
 	require.Equal(t, "m", name)

@@ -46,7 +46,8 @@ func staticDetails(m mission.Mission, actor string) string {
 
 func missionCommands(name string) string {
 	return fmt.Sprintf("\n**you can**\n\n- see all of it: `tidewait mission show %[1]s`\n"+
-		"- end it: `tidewait mission cancel %[1]s --reason WHY`, or signal `cancel` with input `{\"actor\": \"you\", \"reason\": \"why\"}`\n", name)
+		"- end it: `tidewait mission cancel %[1]s --reason WHY`, or signal `cancel` with input `{\"actor\": \"you\", \"reason\": \"why\"}`\n"+
+		"\n---\n", name) // the Web UI cuts off a page's last pixels
 }
 
 // whence is where a mission's files come from.

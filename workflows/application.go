@@ -24,6 +24,9 @@ func Application(ctx workflow.Context, in AppInput) error {
 	if err := a.listen(); err != nil {
 		return err
 	}
+	if err := a.goOn(in.Resume.Wait); err != nil {
+		return err
+	}
 	for {
 		res, err := a.look()
 		if err != nil {
@@ -37,7 +40,7 @@ func Application(ctx workflow.Context, in AppInput) error {
 			return err
 		}
 		if a.tooLong() {
-			return workflow.NewContinueAsNewError(ctx, api.AppWorkflow, AppInput{Key: in.Key, Resume: a.resume()})
+			return workflow.NewContinueAsNewError(ctx, api.AppWorkflow, AppInput{See: in.See, Key: in.Key, Resume: a.resume()})
 		}
 	}
 }
@@ -64,9 +67,22 @@ func newApplication(ctx workflow.Context, in AppInput) *application {
 	a := &application{ctx: ctx, key: in.Key, revision: in.Resume.Revision, backoff: in.Resume.Backoff}
 	a.waits.header = fmt.Sprintf("application **%s** in lattice %s, account **%s**\n\n", in.Key.Name,
 		linkTo(in.Key.Lattice, api.LatticeWorkflowID(in.Key.Account, in.Key.Lattice)), in.Key.Account)
-	a.waits.app, a.waits.shown = &a.key, in.Resume.Wait.wait()
+	a.waits.app = &a.key
 	a.waits.giveUp = remedy{what: "give up", command: a.cli("undeploy")}
 	return a
+}
+
+// goOn shows the wait that the workflow was started with, or that an earlier run of
+// it showed: the search attributes are there.
+func (a *application) goOn(w ledger.AppWait) error {
+	if w.Kind == "" {
+		return nil
+	}
+	a.waits.shown = wait{kind: w.Kind, code: w.Code, reason: w.Reason, since: w.Since}
+	if w.Kind == ledger.KindObserver {
+		return a.waits.declare(a.ctx, a.withoutObserver())
+	}
+	return a.waits.declare(a.ctx, a.wait(w, w.Next.Sub(workflow.Now(a.ctx))))
 }
 
 // listen takes what only says that something changed.
@@ -124,7 +140,7 @@ func (a *application) assess(in AssessInput) (AssessResult, error) {
 func (a *application) withoutObserver() wait {
 	latticeID := api.LatticeWorkflowID(a.key.Account, a.key.Lattice)
 	return wait{
-		kind: kindObserver, code: codeObserverAbsent, since: workflow.Now(a.ctx).Add(-observerPickup),
+		kind: ledger.KindObserver, code: ledger.CodeObserverAbsent, since: workflow.Now(a.ctx).Add(-observerPickup),
 		reason: fmt.Sprintf("no engine observes lattice %s, so nobody knows what runs there", a.key.Lattice),
 		next:   "as soon as an engine observes the lattice",
 		can: []remedy{
@@ -139,12 +155,21 @@ func (a *application) show(res AssessResult) error {
 	if res.Wait == nil {
 		return a.waits.clear(a.ctx, a.standing(res))
 	}
-	w, advice := *res.Wait, adviceOn(*res.Wait)
-	next := advice.next
-	if res.Retry > 0 {
-		next = stamp(workflow.Now(a.ctx).Add(res.Retry)) + ", or when the lattice changes"
+	return a.waits.declare(a.ctx, a.wait(*res.Wait, res.Retry))
+}
+
+// wait is what the lattice's observer found that the application waits for. Retry
+// is how long it is until something is tried again; not above zero: nothing is.
+func (a *application) wait(w ledger.AppWait, retry time.Duration) wait {
+	advice, special := adviceOnCodes[w.Code]
+	if !special {
+		advice = adviceOnKinds[w.Kind]
 	}
-	return a.waits.declare(a.ctx, wait{
+	next := advice.next
+	if retry > 0 {
+		next = stamp(workflow.Now(a.ctx).Add(retry)) + ", or when the lattice changes"
+	}
+	return wait{
 		kind: w.Kind, code: w.Code, reason: w.Reason, since: w.Since, next: next,
 		can: []remedy{
 			{what: advice.hint},
@@ -152,18 +177,11 @@ func (a *application) show(res AssessResult) error {
 			{what: "see each part of it", command: a.cli("status")},
 			a.waits.giveUp,
 		},
-	})
+	}
 }
 
 // advice says of a wait when it is looked at again, and what a person can do.
 type advice struct{ next, hint string }
-
-func adviceOn(w ledger.AppWait) advice {
-	if special, ok := adviceOnCodes[w.Code]; ok {
-		return special
-	}
-	return adviceOnKinds[w.Kind]
-}
 
 var (
 	adviceOnKinds = map[string]advice{
@@ -270,13 +288,20 @@ func (a *application) tooLong() bool {
 }
 
 func (a *application) resume() AppResume {
-	return AppResume{Revision: a.revision, Backoff: a.backoff, Wait: shownOf(a.waits.shown)}
+	w := a.waits.shown
+	return AppResume{Revision: a.revision, Backoff: a.backoff, Wait: ledger.AppWait{Kind: w.kind, Code: w.code, Reason: w.reason, Since: w.since}}
 }
 
 // AppAttributes are the search attributes an application's workflow is started
-// with.
-func AppAttributes(key ledger.AppKey) temporal.SearchAttributes {
-	return temporal.NewSearchAttributes(AttrLattice.ValueSet(key.Lattice), AttrApp.ValueSet(key.Name))
+// with: whose it is, and what it waits for already; nil: nothing. Its first look
+// may take a while, since the lattice may have to be observed for it.
+func AppAttributes(key ledger.AppKey, waits *ledger.AppWait) temporal.SearchAttributes {
+	all := []temporal.SearchAttributeUpdate{AttrLattice.ValueSet(key.Lattice), AttrApp.ValueSet(key.Name)}
+	if waits != nil {
+		why := wait{kind: waits.Kind, code: waits.Code, reason: waits.Reason}.headline()
+		all = append(all, AttrWait.ValueSet(waits.Kind), AttrReason.ValueSet(waits.Code), AttrWhy.ValueSet(why), AttrSince.ValueSet(waits.Since))
+	}
+	return temporal.NewSearchAttributes(all...)
 }
 
 // LatticeAttributes are those of a lattice's workflow.

@@ -331,7 +331,7 @@ func TestApplicationKeepsItsStateAcrossRuns(t *testing.T) {
 	var next workflows.AppInput
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &next))
 	require.Equal(t, workflows.AppInput{Key: appKey, Resume: workflows.AppResume{
-		Revision: 1, Backoff: failingApp(0).Backoff, Wait: workflows.ShownWait{Kind: "backoff", Code: "command_failed", Reason: "manifest unknown", Since: since},
+		Revision: 1, Backoff: failingApp(0).Backoff, Wait: ledger.AppWait{Kind: "backoff", Code: "command_failed", Reason: "manifest unknown", Since: since},
 	}}, next)
 
 	e = newEnv(t)
@@ -375,7 +375,7 @@ func (s server) revise(revision int64) {
 	s.t.Helper()
 	update, err := s.UpdateWithStartWorkflow(s.t.Context(), client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: s.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
-			ID: appID, TaskQueue: workflows.TaskQueue, TypedSearchAttributes: workflows.AppAttributes(appKey),
+			ID: appID, TaskQueue: workflows.TaskQueue, TypedSearchAttributes: workflows.AppAttributes(appKey, nil),
 			WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		}, api.AppWorkflow, appInput),
 		UpdateOptions: client.UpdateWorkflowOptions{

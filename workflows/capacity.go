@@ -23,7 +23,7 @@ func (p *phase) place() (ledger.Placed, error) {
 			return ledger.Placed{}, err
 		case outcome.Placed != nil:
 			p.bound.end()
-			p.progress.Waiting, p.progress.Attempt = nil, outcome.Placed.Attempt
+			p.progress.Waiting, p.progress.ChangedAt, p.progress.Attempt = nil, time.Time{}, outcome.Placed.Attempt
 			return *outcome.Placed, nil
 		case outcome.Incapable != nil:
 			return ledger.Placed{}, failed(string(outcome.Incapable.Code), outcome.Incapable.Sentence, ledger.RunEnd{})
@@ -38,6 +38,9 @@ func (p *phase) place() (ledger.Placed, error) {
 			outcome, err = p.awaitGate(*outcome.Paused)
 			continue
 		}
+		if before := p.progress.Waiting; before != nil && before.Code != outcome.Waiting.Code {
+			p.progress.ChangedAt = workflow.Now(p.ctx)
+		}
 		p.progress.Waiting = outcome.Waiting
 		if p.isLong() {
 			return ledger.Placed{}, p.continueAsNew()
@@ -50,7 +53,7 @@ func (p *phase) firstLook() (ledger.Outcome, error) {
 	if w := p.progress.Waiting; w != nil {
 		return ledger.Outcome{Waiting: w}, nil
 	}
-	workflow.SetCurrentDetails(p.ctx, p.waits.header+"asking for a node\n")
+	showPage(p.ctx, p.waits.header+"asking for a node\n")
 	var outcome ledger.Outcome
 	in := PlaceInput{PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool, Wake: ledger.WakeFirst, Gate: p.gate}
 	err := workflow.ExecuteLocalActivity(withLocal(p.work, "ask for a node"), ActivityPlace, in).Get(p.work, &outcome)
@@ -116,7 +119,7 @@ func (p *phase) awaitCapacity(w ledger.Waiting) (outcome ledger.Outcome, err err
 func (p *phase) retryPlace(ctx workflow.Context, w ledger.Waiting) workflow.Future {
 	in := PlaceInput{
 		PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool,
-		Wake: p.wake, Retrying: true, LastCode: w.Code, Gate: p.gate,
+		Wake: p.wake, Retrying: true, LastCode: w.Code, ChangedAt: p.progress.ChangedAt, Gate: p.gate,
 	}
 	p.wake = ledger.WakeTimer
 	interval := p.in.Fleet.RetryInterval
@@ -186,7 +189,7 @@ func (p *phase) declareCapacity(w ledger.Waiting) error {
 		room = remedy{what: "look at Postgres, and at the engine's log"}
 	}
 	return p.waits.declare(p.ctx, wait{
-		kind: kindCapacity, code: string(w.Code), reason: w.Sentence, since: w.Since, bound: w.Bound, position: w.Position, starts: starts(w),
+		kind: ledger.KindCapacity, code: string(w.Code), reason: w.Sentence, since: w.Since, bound: w.Bound, position: w.Position, starts: starts(w),
 		nodes: nodes(w.Counts), next: next,
 		can: []remedy{
 			room,

@@ -22,8 +22,11 @@ type Fleet struct {
 	AttemptBackoff time.Duration `json:"attemptBackoff"` // nanoseconds between the first two attempts of a phase
 }
 
-// MissionInput is empty: what to run arrives with the launch update.
-type MissionInput struct{}
+// MissionInput says nothing but where to look: what to run arrives with the launch
+// update.
+type MissionInput struct {
+	See string `json:"see,omitempty"` // [api.SeePage]
+}
 
 // LaunchInput asks the engine to record and launch a mission.
 type LaunchInput struct {
@@ -124,6 +127,7 @@ type FinishMissionInput struct {
 
 // PhaseInput is one phase of a launch.
 type PhaseInput struct {
+	See       string       `json:"see,omitempty"` // [api.SeePage]
 	PhaseID   int64        `json:"phaseId"`
 	MissionID int64        `json:"missionId"`
 	Mission   string       `json:"mission"`
@@ -148,6 +152,8 @@ type PhaseProgress struct {
 	Attempt int               `json:"attempt"`          // of placement, from 1
 	Lost    int               `json:"lost"`             // runs lost with their node
 	Waiting *ledger.Waiting   `json:"waiting,omitempty"`
+	// ChangedAt is when the code of the wait changed last; zero: never.
+	ChangedAt time.Time `json:"changedAt,omitzero"`
 	// Gate is what to say at the next look before the queue. It is set while the
 	// placer, which has not heard it yet, does not answer.
 	Gate *ledger.Gate `json:"gate,omitempty"`
@@ -174,6 +180,8 @@ type PlaceInput struct {
 	// Gate is what is new before the queue; nil: nothing.
 	Gate     *ledger.Gate  `json:"gate,omitempty"`
 	LastCode capacity.Code `json:"lastCode,omitempty"`
+	// ChangedAt is when the code of the wait changed last; zero: never.
+	ChangedAt time.Time `json:"changedAt,omitzero"`
 }
 
 // ExpireInput asks for a waiting phase's last look.
@@ -208,6 +216,9 @@ type JudgeRunInput struct {
 	RunID string `json:"runId"`
 	// Retrying makes "not yet known" an error that the server retries.
 	Retrying bool `json:"retrying,omitempty"`
+	// Until is when the node's time was to be over as of the last answer. Another
+	// moment is an answer, too.
+	Until time.Time `json:"until,omitzero"`
 	// GiveUp has the node end the run, also when its next agent goes on with it.
 	GiveUp bool `json:"giveUp,omitempty"`
 }
@@ -321,8 +332,10 @@ type LatticeInput struct {
 
 // AppInput starts an application's workflow.
 type AppInput struct {
+	See string        `json:"see,omitempty"` // [api.SeePage]
 	Key ledger.AppKey `json:"key"`
-	// Resume is where an earlier run stopped to keep its history short.
+	// Resume is where an earlier run stopped to keep its history short. Of a first
+	// run it has the wait with which the workflow was started.
 	Resume AppResume `json:"resume,omitzero"`
 }
 
@@ -330,7 +343,7 @@ type AppInput struct {
 type AppResume struct {
 	Revision int64          `json:"revision,omitempty"` // of what was deployed at the last look
 	Backoff  scaler.Backoff `json:"backoff,omitempty"`
-	Wait     ShownWait      `json:"wait,omitzero"` // that search attributes show already
+	Wait     ledger.AppWait `json:"wait,omitzero"` // that search attributes show already
 }
 
 // ShownWait is what lists show of a wait.

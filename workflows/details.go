@@ -14,6 +14,12 @@ import (
 
 // The words of a workflow's page, in the Markdown that Temporal's Web UI shows.
 
+// pageEnd ends a page. The Web UI cuts off a page's last pixels: they are a line's.
+const pageEnd = "\n---\n"
+
+// showPage makes a text the workflow's current details.
+func showPage(ctx workflow.Context, text string) { workflow.SetCurrentDetails(ctx, text+pageEnd) }
+
 // remedy is one thing that a person can do: by hand, by a command, by a signal,
 // or by one of the latter two.
 type remedy struct {

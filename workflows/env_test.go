@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/mock"
@@ -95,7 +96,9 @@ func (e *env) details() string {
 	if err != nil {
 		return err.Error()
 	}
-	return m.GetCurrentDetails()
+	page, ok := strings.CutSuffix(m.GetCurrentDetails(), "\n---\n")
+	require.True(e.t, ok || page == "", page)
+	return page
 }
 
 // upserts expects exactly these writes of search attributes, each a list.

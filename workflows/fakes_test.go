@@ -45,7 +45,7 @@ type fakes struct {
 	assess   func(context.Context, workflows.AssessInput) (workflows.AssessResult, error)
 	commands func(context.Context, workflows.CommandsInput) ([]workflows.CommandResult, error)
 
-	noteWait  func(context.Context, ledger.OpenWait) error
+	noteWait  func(context.Context, ledger.OpenWait) (time.Time, error)
 	clearWait func(context.Context, string) error
 
 	mu    sync.Mutex
@@ -86,7 +86,7 @@ func newFakes() *fakes {
 			return allWell(in.Batch), nil
 		},
 		setCheckout:   func(context.Context, workflows.SetCheckoutInput) error { return nil },
-		noteWait:      func(context.Context, ledger.OpenWait) error { return nil },
+		noteWait:      func(_ context.Context, w ledger.OpenWait) (time.Time, error) { return w.Since, nil },
 		clearWait:     func(context.Context, string) error { return nil },
 		finishMission: func(context.Context, workflows.FinishMissionInput) error { return nil },
 		openCheckout: func(context.Context, workflows.OpenCheckoutInput) (workflows.Checkout, error) {
@@ -113,7 +113,7 @@ func (f *fakes) Register(r worker.ActivityRegistry) {
 		workflows.ActivityRecordActs:    keepOnly(f, workflows.ActivityRecordActs, f.recordActs),
 		workflows.ActivityStopRun:       keepOnly(f, workflows.ActivityStopRun, f.stopRun),
 		workflows.ActivityJudgeRun:      keep(f, workflows.ActivityJudgeRun, f.judgeRun),
-		workflows.ActivityNoteWait:      keepOnly(f, workflows.ActivityNoteWait, f.noteWait),
+		workflows.ActivityNoteWait:      keep(f, workflows.ActivityNoteWait, f.noteWait),
 		workflows.ActivityClearWait:     keepOnly(f, workflows.ActivityClearWait, f.clearWait),
 		workflows.ActivitySetCheckout:   keepOnly(f, workflows.ActivitySetCheckout, f.setCheckout),
 		workflows.ActivityFinishMission: keepOnly(f, workflows.ActivityFinishMission, f.finishMission),

@@ -8,6 +8,8 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
+
+	"tidewait/internal/ledger"
 )
 
 // gatewayPickup is how long a live gateway takes at most to pick work up.
@@ -25,14 +27,14 @@ func onGateway(ctx workflow.Context, shown *waits, gateway, summary, activity st
 		case isUnpicked(err):
 			options = withAbsentGateway(ctx, gateway, summary)
 			w = wait{
-				code: "gateway_unreachable", reason: fmt.Sprintf("gateway %s does not pick up: %s", gateway, summary),
+				code: ledger.CodeGatewayUnreachable, reason: fmt.Sprintf("gateway %s does not pick up: %s", gateway, summary),
 				next: "as soon as the gateway polls its queue",
 				can:  []remedy{{what: "start the gateway", command: "tidewait-worker run --roles gateway --gateway.id " + gateway}},
 			}
 		case isFull(err):
 			options = withFullBucket(ctx, gateway, summary)
 			w = wait{
-				code: "results_bucket_full", reason: fmt.Sprintf("gateway %s cannot %s: %s", gateway, summary, rootMessage(err)),
+				code: ledger.CodeResultsBucketFull, reason: fmt.Sprintf("gateway %s cannot %s: %s", gateway, summary, rootMessage(err)),
 				next: fmt.Sprintf("every %s", fullInterval),
 				can:  []remedy{{what: "make room: raise `fleet.bundle_bytes` or the account's storage in NATS, or lower `fleet.result_ttl`, and restart the gateway"}},
 			}
@@ -45,7 +47,7 @@ func onGateway(ctx workflow.Context, shown *waits, gateway, summary, activity st
 		if since.IsZero() {
 			since = workflow.Now(ctx).UTC()
 		}
-		w.kind, w.since, w.can = kindGateway, since, append(w.can, shown.giveUp)
+		w.kind, w.since, w.can = ledger.KindGateway, since, append(w.can, shown.giveUp)
 		if err := shown.declare(ctx, w); err != nil {
 			return err
 		}

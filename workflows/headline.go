@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
 )
 
 // headlines say what a code of a wait for capacity means. They stay true for as
@@ -31,8 +32,12 @@ const headlineLength = 200
 // headline says in a list why something waits.
 func (w wait) headline() string {
 	words, ok := headlines[capacity.Code(w.code)]
-	if w.kind != kindCapacity || !ok {
-		return clipTo(headlineLength, strings.Join(strings.Fields(w.reason), " "))
+	if w.kind != ledger.KindCapacity || !ok {
+		words = strings.Join(strings.Fields(w.reason), " ")
+		if at := strings.LastIndex(words, " (attempt "); at > 0 { // behind it is how often and when, which changes with each try
+			words = words[:at]
+		}
+		return clipTo(headlineLength, words)
 	}
 	if needs, _, more := strings.Cut(w.reason, "; "); more && strings.HasPrefix(needs, "needs ") {
 		words += "; it " + needs

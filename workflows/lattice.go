@@ -15,7 +15,7 @@ import (
 // left to clean up in the lattice; the next deployment starts it again, and one
 // that comes in that moment keeps it.
 func Lattice(ctx workflow.Context, in LatticeInput) error {
-	workflow.SetCurrentDetails(ctx, latticeMarkdown(in))
+	showPage(ctx, latticeMarkdown(in))
 	needed := workflow.GetSignalChannelWithOptions(ctx, api.SignalNeeded, workflow.SignalChannelOptions{
 		Description: "go on observing; sent by the engine with a deployment when the observation was about to end",
 	})

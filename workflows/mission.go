@@ -37,7 +37,7 @@ func Mission(ctx workflow.Context, _ MissionInput) (api.MissionResult, error) {
 		return api.MissionResult{}, err
 	}
 	if m.launched == nil {
-		workflow.SetCurrentDetails(ctx, m.draftMarkdown())
+		showPage(ctx, m.draftMarkdown())
 		return api.MissionResult{Mission: m.name, Status: "draft", FailureCode: m.refusalCode, Failure: m.refusal}, nil
 	}
 	return m.close(m.run())
@@ -186,7 +186,7 @@ func (m *mission) first() int {
 
 // open opens the checkout and records where the results go.
 func (m *mission) open() (Checkout, error) {
-	workflow.SetCurrentDetails(m.ctx, m.waits.header+"opening the checkout\n")
+	showPage(m.ctx, m.waits.header+"opening the checkout\n")
 	c, err := m.checkout()
 	if err != nil {
 		return c, err
@@ -241,7 +241,7 @@ func (m *mission) phase(i int, from Checkout) (Checkout, error) {
 		TypedSearchAttributes: temporal.NewSearchAttributes(AttrMission.ValueSet(m.name)),
 	})
 	in := PhaseInput{
-		PhaseID: l.Launched.Phases[i].ID, Mission: m.name, Launch: l.Launched.Launch, Ordinal: i + 1, Pool: l.Mission.Pool,
+		See: api.SeePage, PhaseID: l.Launched.Phases[i].ID, Mission: m.name, Launch: l.Launched.Launch, Ordinal: i + 1, Pool: l.Mission.Pool,
 		MissionID: l.Launched.MissionID, Gateway: l.Launched.GatewayID, Command: command, Checkout: from,
 		Last: i == len(l.Mission.Phases)-1, Fleet: l.Fleet, Images: m.images,
 	}

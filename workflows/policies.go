@@ -28,6 +28,15 @@ func withLocal(ctx workflow.Context, summary string) workflow.Context {
 	})
 }
 
+// withOneTry is for what is worth a try, and nothing waits for.
+func withOneTry(ctx workflow.Context, summary string) workflow.Context {
+	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		Summary:             summary,
+		StartToCloseTimeout: 3 * time.Second,
+		RetryPolicy:         &temporal.RetryPolicy{MaximumAttempts: 1},
+	})
+}
+
 // callEngine does a short, idempotent database call: locally, and when that
 // does not work soon, by an activity that the server retries until it does.
 // See docs/decisions/0009.

@@ -298,7 +298,7 @@ func (p *phase) awaitVerdict(placed ledger.Placed, giveUp bool) (ledger.Verdict,
 		if err := p.declareNode(v); err != nil {
 			return v, err
 		}
-		in.Retrying = true
+		in.Retrying, in.Until = true, v.Until
 		retry := withServerRetry(p.work, "waiting for node "+v.Node, judgeInterval, attemptsUntil(v.Left, judgeInterval)+30)
 		err = workflow.ExecuteActivity(retry, ActivityJudgeRun, in).Get(p.work, &v)
 		if err != nil && !isFinal(err) && !p.cancel.requested() {
@@ -310,7 +310,7 @@ func (p *phase) awaitVerdict(placed ledger.Placed, giveUp bool) (ledger.Verdict,
 
 func (p *phase) declareNode(v ledger.Verdict) error {
 	return p.waits.declare(p.ctx, wait{
-		kind: kindNode, code: "node_silent", reason: v.Reason, since: v.Since, bound: v.Until,
+		kind: ledger.KindNode, code: ledger.CodeNodeSilent, reason: v.Reason, since: v.Since, bound: v.Until,
 		next: fmt.Sprintf("every %s, until the agent answers or the node's time is over; then the phase is placed again", judgeInterval),
 		can: []remedy{
 			{what: "restart the agent of node " + v.Node, command: "tidewait-worker run --roles node --node.id " + v.Node},

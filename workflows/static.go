@@ -36,7 +36,7 @@ func phaseDetails(l *LaunchResult, c PhaseCommand) string {
 		text += item("held", heldFor(*h))
 		can = append(can, releasePhase(m.Name, c.Name))
 	}
-	return text + youCan(append(can, cancelPhase("end it", m.Name, c.Name))...)
+	return text + youCan(append(can, cancelPhase("end it", m.Name, c.Name))...) + pageEnd
 }
 
 // needs says what a phase asks of a node, without what its backend adds.
@@ -85,12 +85,12 @@ func AppDetails(key ledger.AppKey) string {
 			remedy{what: "see its versions, and which is deployed", command: a.cli("history")},
 			remedy{"try what has failed again now", a.cli("nudge"), api.SignalNudge, inputActor},
 			remedy{what: "end it", command: a.cli("undeploy")},
-		)
+		) + pageEnd
 }
 
 // LatticeDetails are the static details of a lattice's workflow.
 func LatticeDetails(in LatticeInput) string {
 	return item("lattice", fmt.Sprintf("`%s` of account `%s`", in.Lattice, in.Account)) +
 		item("lives", "while something is deployed in it or left to clean up; closed by hand, it is started again by the next sweep") +
-		youCan(remedy{what: "see its hosts, and who observes it", command: "tidewait lattice show " + in.Lattice})
+		youCan(remedy{what: "see its hosts, and who observes it", command: "tidewait lattice show " + in.Lattice}) + pageEnd
 }

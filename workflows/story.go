@@ -44,7 +44,7 @@ func (m *mission) hear(ctx workflow.Context) {
 
 // show shows how far the mission is.
 func (m *mission) show() {
-	workflow.SetCurrentDetails(m.ctx, m.waits.header+m.standing())
+	showPage(m.ctx, m.waits.header+m.standing())
 }
 
 // header names the mission and its launch.

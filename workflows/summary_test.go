@@ -35,6 +35,8 @@ func TestWhatAPhaseSaysInTheWebUI(t *testing.T) {
 
 - look now: `+"`tidewait phase nudge port survey`, or signal `nudge` with input `{\"actor\": \"you\"}`"+`
 - end it: `+"`tidewait phase cancel port survey --reason WHY`, or signal `cancel` with input `{\"actor\": \"you\", \"reason\": \"why\"}`"+`
+
+---
 `, phaseDetails(launched, solo))
 	composed.Attempts, composed.Secrets, composed.Requires = 3, []string{"API_TOKEN"}, []string{"arch=amd64", "zone=eu"}
 	composed.Hold = &ledger.Hold{Reason: "somebody reads *all* of it", MaxWait: 90 * time.Minute}
@@ -53,6 +55,8 @@ func TestWhatAPhaseSaysInTheWebUI(t *testing.T) {
 - look now: `+"`tidewait phase nudge port review`, or signal `nudge` with input `{\"actor\": \"you\"}`"+`
 - release it: `+"`tidewait phase release port review --note WHAT`, or signal `release` with input `{\"actor\": \"you\", \"note\": \"what you looked at\"}`"+`
 - end it: `+"`tidewait phase cancel port review --reason WHY`, or signal `cancel` with input `{\"actor\": \"you\", \"reason\": \"why\"}`"+`
+
+---
 `, phaseDetails(launched, composed))
 }
 
@@ -67,6 +71,8 @@ func TestAHeadlineStaysTrueAndShort(t *testing.T) {
 	require.Equal(t, look("capacity_memory", "node-a is short by 244 MiB of memory; 1st in line"), look("capacity_memory", "node-b is short by 1 MiB of memory; 3rd in line"))
 	require.Equal(t, "the placer does not answer", wait{kind: "capacity", code: "placer_unavailable", reason: "the placer does not answer: timeout"}.headline())
 	require.Equal(t, "somebody's own words, a: b", wait{kind: "backoff", code: "command_failed", reason: "somebody's own\nwords,  a: b"}.headline())
+
+	require.Equal(t, "no such image", wait{kind: "backoff", code: "command_failed", reason: "no such image (attempt 3, next attempt 2026-11-30T14:05:15Z)"}.headline())
 
 	long := wait{kind: "backoff", code: "command_failed", reason: strings.Repeat("ü", 300)}.headline()
 	require.Equal(t, strings.Repeat("ü", 100)+"…", long)

@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
 )
 
@@ -23,23 +24,12 @@ type wait struct {
 	can                []remedy  // what a person can do
 }
 
-// Kinds of waits.
-const (
-	kindCapacity = "capacity"
-	kindNode     = "node"
-	kindGateway  = "gateway"
-	kindObserver = "observer"
-)
-
-// codeObserverAbsent is the code of a wait for an observer.
-const codeObserverAbsent = "observer_absent"
-
 // recorded reports whether whoever found the wait has written it into the
 // database, and will end it there: the placer and its gate, or the observer of a
 // lattice.
 func (w wait) recorded() bool {
 	switch w.kind {
-	case kindCapacity, ledger.KindHold, ledger.KindLattice, ledger.KindBackoff, ledger.KindDependency:
+	case ledger.KindCapacity, ledger.KindHold, ledger.KindLattice, ledger.KindBackoff, ledger.KindDependency:
 		return true
 	}
 	return false
@@ -69,8 +59,11 @@ type waits struct {
 // declare shows w. Search attributes are written on a transition only, since
 // each write is an event; current details are free.
 func (s *waits) declare(ctx workflow.Context, w wait) error {
-	workflow.SetCurrentDetails(ctx, s.header+w.markdown(workflow.Now(ctx)))
 	known := s.shown
+	if w.kind == known.kind && !w.recorded() {
+		w.since = known.since
+	}
+	showPage(ctx, s.header+w.markdown(workflow.Now(ctx)))
 	s.shown = w
 	if w.same(known) {
 		return nil
@@ -84,14 +77,39 @@ func (s *waits) declare(ctx workflow.Context, w wait) error {
 	if err := workflow.UpsertTypedSearchAttributes(ctx, updates...); err != nil {
 		return err
 	}
-	s.say(w)
-	if w.recorded() {
-		return nil
+	if err := s.record(ctx, w); err != nil {
+		return err
 	}
-	return callEngine(ctx, "record that it waits: "+w.code, ActivityNoteWait, ledger.OpenWait{
+	s.say(s.shown)
+	return nil
+}
+
+// record writes w into the database, unless whoever found it has. Since when it
+// waits is the database's to say: a workflow that was reset has waited before.
+func (s *waits) record(ctx workflow.Context, w wait) error {
+	summary := "record that it waits: " + w.code
+	note := ledger.OpenWait{
 		WorkflowID: workflow.GetInfo(ctx).WorkflowExecution.ID, MissionID: s.missionID, PhaseID: s.phaseID, App: s.app,
 		Kind: w.kind, Code: w.code, Reason: w.reason, Since: w.since, Bound: w.bound,
-	}, nil)
+	}
+	var since time.Time
+	switch {
+	case w.code == string(capacity.CodePlacerUnavailable):
+		// It may be the database that does not answer: then nobody can read of it there.
+		_ = workflow.ExecuteLocalActivity(withOneTry(ctx, summary), ActivityNoteWait, note).Get(ctx, &since)
+	case w.recorded():
+		return nil
+	default:
+		if err := callEngine(ctx, summary, ActivityNoteWait, note, &since); err != nil {
+			return err
+		}
+	}
+	if since.IsZero() || since.Sub(w.since).Abs() < time.Millisecond {
+		return nil
+	}
+	w.since, s.shown.since = since, since
+	showPage(ctx, s.header+w.markdown(workflow.Now(ctx)))
+	return workflow.UpsertTypedSearchAttributes(ctx, AttrSince.ValueSet(since))
 }
 
 func (s *waits) say(w wait) {
@@ -110,7 +128,7 @@ func (s *waits) clear(ctx workflow.Context, now string, more ...temporal.SearchA
 
 // end does so at the end of the workflow, which tells everybody by itself.
 func (s *waits) end(ctx workflow.Context, now string, more ...temporal.SearchAttributeUpdate) error {
-	workflow.SetCurrentDetails(ctx, s.header+now)
+	showPage(ctx, s.header+now)
 	if ended := s.shown; ended.kind != "" {
 		s.shown = wait{}
 		if err := clearRecord(ctx, ended); err != nil {
@@ -152,7 +170,7 @@ func (w wait) markdown(now time.Time) string {
 
 // boundIs names what happens at the bound.
 func (w wait) boundIs() string {
-	if w.kind == kindNode {
+	if w.kind == ledger.KindNode {
 		return "placed again by"
 	}
 	return "fails by itself"

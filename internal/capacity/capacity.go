@@ -137,6 +137,15 @@ const (
 	CodePlacerUnavailable Code = "placer_unavailable"
 )
 
+// WaitCodes are the codes with which a phase waits for capacity: those of a
+// refusal, and the two of a phase that nobody has looked at.
+func WaitCodes() []Code {
+	return []Code{
+		CodeCPU, CodeMemory, CodeDisk, CodeSlots, CodeFragmented, CodeBehindInQueue, CodeHeldForHead, CodeStartingLimit,
+		CodeNodesDraining, CodeNodesLost, CodeNoNodesRegistered, CodeNotEvaluated, CodePlacerUnavailable,
+	}
+}
+
 // Codes of a capability refusal: no known node could ever run it.
 // An empty fleet at launch uses [CodeNoNodesRegistered].
 const (

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -277,7 +278,9 @@ type missionDoc struct {
 
 type phaseDoc struct {
 	name   string
+	cpus   string // default 1
 	memory string // default 256Mi
+	disk   string // default 64Mi
 	script string // empty: extra has agents
 	extra  string // further lines of the phase
 }
@@ -301,7 +304,7 @@ func (m missionDoc) yaml(t *testing.T) string {
 		}
 		script, err := json.Marshal(p.script)
 		require.NoError(t, err)
-		fmt.Fprintf(&b, "    - name: %s\n      resources: {cpus: 1, memory: %s, disk: 64Mi}\n", p.name, p.memory)
+		fmt.Fprintf(&b, "    - name: %s\n      resources: {cpus: %s, memory: %s, disk: %s}\n", p.name, cmp.Or(p.cpus, "1"), p.memory, cmp.Or(p.disk, "64Mi"))
 		if p.script != "" {
 			fmt.Fprintf(&b, "      run: [sh, -c, %s]\n", script)
 		}

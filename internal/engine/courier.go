@@ -196,15 +196,23 @@ func (c *Courier) Begin(ctx context.Context, key ledger.AppKey, number int64) er
 	if err := c.observed(ctx, key.Account, key.Lattice); err != nil {
 		return err
 	}
+	app, err := c.Store.Application(ctx, key)
+	if err != nil {
+		return err
+	}
+	in := workflows.AppInput{See: api.SeePage, Key: key}
+	if app.Wait != nil {
+		in.Resume.Wait = *app.Wait
+	}
 	update := revision(key, number)
 	start := c.Temporal.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
 		ID: update.WorkflowID, TaskQueue: workflows.TaskQueue,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		TypedSearchAttributes:    workflows.AppAttributes(key),
+		TypedSearchAttributes:    workflows.AppAttributes(key, app.Wait),
 		StaticSummary:            fmt.Sprintf("application %s in lattice %s", key.Name, key.Lattice),
 		StaticDetails:            workflows.AppDetails(key),
-	}, api.AppWorkflow, workflows.AppInput{Key: key})
+	}, api.AppWorkflow, in)
 	handle, err := c.Temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: start, UpdateOptions: update,
 	})

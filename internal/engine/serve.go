@@ -81,7 +81,7 @@ func errorCode(err error) string {
 func (s Server) handlers() map[string]natsrpc.Handler {
 	return map[string]natsrpc.Handler{
 		api.SubjectMissionList: natsrpc.With(func(ctx context.Context, r api.ListRequest) (any, error) {
-			missions, err := s.Store.ListMissions(ctx, r.Status, r.Limit)
+			missions, err := s.Store.ListMissions(ctx, r.Status, r.Limit, s.Retry)
 			return api.MissionList{Missions: missions}, err
 		}),
 		api.SubjectMissionShow: natsrpc.With(func(ctx context.Context, r api.NameRequest) (any, error) {

@@ -52,6 +52,10 @@ type AppWait struct {
 	Code   string    `json:"code"`
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
+	// Of a back-off: the tries so far, and when the next one comes. Zero: now, or
+	// there is none.
+	Attempts int       `json:"attempts,omitempty"`
+	Next     time.Time `json:"next,omitzero"`
 }
 
 // Kinds of the waits of applications.

@@ -45,12 +45,14 @@ type Placed struct {
 type Waiting struct {
 	Code      capacity.Code   `json:"code"`
 	Sentence  string          `json:"sentence"`
-	Since     time.Time       `json:"since"`     // the first refusal, by the database's clock
-	Bound     time.Time       `json:"bound"`     // when the wait fails by itself
-	Left      time.Duration   `json:"left"`      // nanoseconds from the look to the bound, by the database's clock
-	CheckedAt time.Time       `json:"checkedAt"` // the latest look
-	Position  int             `json:"position"`  // in the pool's queue, from 1
-	Counts    capacity.Counts `json:"counts"`    // nodes by what stands in the way
+	Since     time.Time       `json:"since"`              // the first refusal, by the database's clock
+	Bound     time.Time       `json:"bound"`              // when the wait fails by itself
+	Left      time.Duration   `json:"left"`               // nanoseconds from the look to the bound, by the database's clock
+	CheckedAt time.Time       `json:"checkedAt"`          // the latest look
+	NextCheck time.Time       `json:"nextCheck,omitzero"` // the latest moment of the next look
+	Attempts  int             `json:"attempts,omitempty"` // looks so far, this one included
+	Position  int             `json:"position"`           // in the pool's queue, from 1
+	Counts    capacity.Counts `json:"counts"`             // nodes by what stands in the way
 	Starts    *Starts         `json:"starts,omitempty"`
 }
 
@@ -177,9 +179,10 @@ type Verdict struct {
 	Kept   bool          `json:"kept,omitempty"` // the next agent of the node goes on with the run
 	Reason string        `json:"reason"`         // one sentence
 	Node   string        `json:"node"`
-	Since  time.Time     `json:"since"` // when the loss was noticed
-	Until  time.Time     `json:"until"` // when the node's time is over
-	Left   time.Duration `json:"left"`  // nanoseconds until Until
+	Heard  bool          `json:"heard,omitempty"` // its agent has spoken since the loss was noticed
+	Since  time.Time     `json:"since"`           // when the loss was noticed
+	Until  time.Time     `json:"until"`           // when the node's time is over
+	Left   time.Duration `json:"left"`            // nanoseconds until Until
 }
 
 // OpenWait is a wait that is not for capacity, as its workflow declares it.
@@ -188,7 +191,7 @@ type OpenWait struct {
 	MissionID  int64     `json:"missionId"`
 	PhaseID    int64     `json:"phaseId,omitempty"` // 0: the mission itself waits
 	App        *AppKey   `json:"app,omitempty"`     // an application waits, and no mission
-	Kind       string    `json:"kind"`              // node, gateway or observer
+	Kind       string    `json:"kind"`              // node, gateway, observer, or capacity when nobody looks
 	Code       string    `json:"code"`
 	Reason     string    `json:"reason"`
 	Since      time.Time `json:"since"`

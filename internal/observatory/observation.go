@@ -269,9 +269,6 @@ type missingShared struct {
 	id string
 }
 
-// codeSharedMissing is the code of what waits for a shared application.
-const codeSharedMissing = "shared_application_missing"
-
 // tellMissing says of links with components of shared applications that are not
 // deployed any more that they wait for these.
 func tellMissing(missing []missingShared, plan scaler.Input, out *scaler.Outcome) {
@@ -284,7 +281,7 @@ func tellMissing(missing []missingShared, plan scaler.Input, out *scaler.Outcome
 				continue
 			}
 			info := wadm.StatusInfo{
-				Type: wadm.Waiting, Reason: codeSharedMissing, Since: &plan.Now,
+				Type: wadm.Waiting, Reason: ledger.CodeSharedMissing, Since: &plan.Now,
 				Message: fmt.Sprintf("%s %s of shared application %s is not deployed", ref.Type, ref.Component, ref.Application),
 			}
 			for _, was := range plan.Previous {
@@ -342,22 +339,6 @@ func neverObserved(status *wadm.Status, plan scaler.Input) {
 	*status = wadm.AllWaiting(status.Scalers, ledger.CodeNeverObserved, reason, since)
 }
 
-// kinds of waits, by the codes of statuses.
-var kinds = map[string]string{
-	ledger.CodeNeverObserved:   ledger.KindLattice,
-	scaler.CodeNoLiveHosts:     ledger.KindLattice,
-	scaler.CodeNoEligibleHost:  ledger.KindLattice,
-	scaler.CodeNotEnoughHosts:  ledger.KindLattice,
-	scaler.CodeHostsTaken:      ledger.KindLattice,
-	scaler.CodeCommandFailed:   ledger.KindBackoff,
-	scaler.CodeCommandRefused:  ledger.KindBackoff,
-	scaler.CodeCommandTimedOut: ledger.KindBackoff,
-	scaler.CodeConfigMissing:   ledger.KindDependency,
-	scaler.CodeSecretMissing:   ledger.KindDependency,
-	scaler.CodeLinkConflict:    ledger.KindDependency,
-	codeSharedMissing:          ledger.KindDependency,
-}
-
 // waitIn is the wait of an application: that of its status, or else the first
 // that one of its scalers tells of, beside something that is no wait.
 func waitIn(status wadm.Status) *ledger.AppWait {
@@ -370,11 +351,15 @@ func waitIn(status wadm.Status) *ledger.AppWait {
 
 // waitOf is the wait that a status tells of, if it does.
 func waitOf(info wadm.StatusInfo) *ledger.AppWait {
-	kind, waits := kinds[info.Reason]
-	if !waits || info.Since == nil {
+	kind := ledger.KindOf(info.Reason)
+	if kind == "" || info.Since == nil {
 		return nil
 	}
-	return &ledger.AppWait{Kind: kind, Code: info.Reason, Reason: info.Message, Since: *info.Since}
+	w := &ledger.AppWait{Kind: kind, Code: info.Reason, Reason: info.Message, Since: *info.Since, Attempts: info.Attempt}
+	if info.NextAttempt != nil {
+		w.Next = *info.NextAttempt
+	}
+	return w
 }
 
 // Command tells one host what an application needs of it, one command after the

@@ -284,7 +284,8 @@ func noteLatticeWait(ctx context.Context, tx pgx.Tx, key ledger.AppKey, applicat
 	b.Queue(`
 INSERT INTO open_waits AS o (workflow_id, application_id, kind, code, reason, since, checked_at)
 VALUES ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp())
-ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason, bound = NULL, checked_at = EXCLUDED.checked_at
+ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason, bound = NULL, checked_at = EXCLUDED.checked_at,
+    next_check = NULL, attempts = 0
 RETURNING since`, workflow, applicationID, ledger.KindLattice, code, reason).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&since) })
 	err := exec(ctx, tx, b)

@@ -204,9 +204,9 @@ SELECT account, lattice, application, kind, code, reason, ended_by, actor, since
 	require.Equal(t, []past{ended("undeployed", "bert"), ended("deleted", "carl")}, history())
 
 	deploy(t, s, key, nil)
-	require.NoError(t, s.NoteWait(ctx, ledger.OpenWait{
+	noteWait(t, s, ledger.OpenWait{
 		WorkflowID: "app.default.west.shop", App: &key, Kind: "observer", Code: "observer_absent", Reason: "no observer", Since: time.Now(),
-	}))
+	})
 	require.NoError(t, s.ClearWait(ctx, "app.default.west.shop"))
 	require.Equal(t, []past{
 		ended("changed", ""), {"default", "west", "shop", "observer", "observer_absent", "no observer", "answered", "", true},
@@ -266,15 +266,15 @@ func TestApplicationWaitsHideNoMissions(t *testing.T) {
 	put(t, s, appKey("shop"), appVersion("v1", "shop"))
 	_, err := db.Exec(ctx, `
 INSERT INTO open_waits (workflow_id, application_id, kind, code, reason, since)
-SELECT 'w' || n, a.id, 'lattice', 'c', 'r', '2026-01-01' FROM applications a, generate_series(1, $1) n`, store.MaxList)
+SELECT 'w' || n, a.id, 'lattice', 'no_live_hosts', 'r', '2026-01-01' FROM applications a, generate_series(1, $1) n`, store.MaxList)
 	require.NoError(t, err)
 	register(t, s, node("a", 1024))
 	l := launch(t, s, draft("m", 1, 1000, time.Hour))
-	require.NoError(t, s.NoteWait(ctx, ledger.OpenWait{
-		WorkflowID: "mission.m", MissionID: l.MissionID, Kind: "gateway", Code: "silent", Reason: "it is silent", Since: time.Now(),
-	}))
+	noteWait(t, s, ledger.OpenWait{
+		WorkflowID: "mission.m", MissionID: l.MissionID, Kind: "gateway", Code: "gateway_unreachable", Reason: "it is silent", Since: time.Now(),
+	})
 
-	missions, err := s.ListMissions(ctx, "", 0)
+	missions, err := s.ListMissions(ctx, "", 0, time.Minute)
 	require.NoError(t, err)
 	require.NotNil(t, missions[0].Wait)
 	require.Equal(t, "it is silent", missions[0].Wait.Reason)

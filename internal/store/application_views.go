@@ -78,14 +78,22 @@ func (s *Store) listApplications(
 	}
 	const countSQL = `SELECT count(*) FROM applications WHERE account = $1 AND lattice = $2`
 	rows, err := s.pool.Query(ctx, `
-SELECT name, current_version, description, deployed_version, status, status_type, status_message, (`+countSQL+`)
-FROM applications WHERE account = $1 AND lattice = $2 AND name > $3 ORDER BY name LIMIT $4`, account, lattice, after, most)
+SELECT a.name, a.current_version, a.description, a.deployed_version, a.status, a.status_type, a.status_message, (`+countSQL+`), w.code, w.reason, w.since
+FROM applications a LEFT JOIN open_waits w ON w.application_id = a.id AND w.kind = 'observer'
+WHERE a.account = $1 AND a.lattice = $2 AND a.name > $3 ORDER BY a.name LIMIT $4`, account, lattice, after, most)
 	if err != nil {
 		return nil, 0, err
 	}
 	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ListedApplication, error) {
 		var a ListedApplication
-		err := row.Scan(&a.Name, &a.Version, &a.Description, &a.DeployedVersion, (*[]byte)(&a.Status), &a.StatusType, &a.StatusMessage, &total)
+		var w unobserved
+		err := row.Scan(&a.Name, &a.Version, &a.Description, &a.DeployedVersion, (*[]byte)(&a.Status), &a.StatusType, &a.StatusMessage, &total,
+			&w.code, &w.reason, &w.since)
+		if err != nil || w.code == nil {
+			return a, err
+		}
+		a.StatusType, a.StatusMessage = wadm.Waiting, *w.reason
+		a.Status, err = w.over(a.Status)
 		return a, err
 	})
 	if err != nil || len(list) > 0 {
@@ -122,8 +130,56 @@ WHERE a.account = $1 AND a.lattice = $2 AND a.name = $3 ORDER BY v.id`, key.Acco
 // published, or ErrNotFound.
 func (s *Store) ApplicationStatus(ctx context.Context, key ledger.AppKey) (json.RawMessage, error) {
 	var status []byte
-	err := s.readOne(ctx, key, `SELECT status FROM applications WHERE account = $1 AND lattice = $2 AND name = $3`, nil, &status)
-	return status, err
+	var w unobserved
+	err := s.readOne(ctx, key, statusSQL+` WHERE a.account = $1 AND a.lattice = $2 AND a.name = $3`, nil, &status, &w.code, &w.reason, &w.since)
+	if err != nil {
+		return nil, err
+	}
+	return w.over(status)
+}
+
+const statusSQL = `
+SELECT a.status, w.code, w.reason, w.since
+FROM applications a LEFT JOIN open_waits w ON w.application_id = a.id AND w.kind = 'observer'`
+
+// unobserved is the wait of an application for somebody who observes its lattice.
+// Nothing is set when it has none.
+type unobserved struct {
+	code, reason *string
+	since        *time.Time
+}
+
+// over returns a status under the wait: nobody knows how the application is, and
+// its scalers are as they were seen last. What was found last stays as it is in the
+// database, for whoever observes the lattice next.
+func (w unobserved) over(status json.RawMessage) (json.RawMessage, error) {
+	if w.code == nil {
+		return status, nil
+	}
+	var seen wadm.Status
+	if err := json.Unmarshal(status, &seen); err != nil {
+		return nil, err
+	}
+	since := w.since.UTC()
+	seen.Status = wadm.StatusInfo{Type: wadm.Waiting, Message: *w.reason, Reason: *w.code, Since: &since}
+	return wadm.Encode(seen)
+}
+
+// publishStatus puts the status of a held application into the outbox.
+func publishStatus(ctx context.Context, tx pgx.Tx, applicationID int64) error {
+	var status []byte
+	var w unobserved
+	err := tx.QueryRow(ctx, statusSQL+` WHERE a.id = $1`, applicationID).Scan(&status, &w.code, &w.reason, &w.since)
+	if err != nil {
+		return err
+	}
+	shown, err := w.over(status)
+	if err != nil {
+		return err
+	}
+	b := &pgx.Batch{}
+	queueNews(b, applicationID, ChannelNATS, ledger.NewsStatus, shown)
+	return exec(ctx, tx, b)
 }
 
 // Application reads what an application's workflow works from. One that is not
@@ -131,12 +187,13 @@ func (s *Store) ApplicationStatus(ctx context.Context, key ledger.AppKey) (json.
 func (s *Store) Application(ctx context.Context, key ledger.AppKey) (ledger.Application, error) {
 	app := ledger.Application{Key: key}
 	var deployed, kind, code, reason *string
-	var deployedAt, since *time.Time
+	var deployedAt, since, next *time.Time
+	var attempts *int
 	err := s.readOne(ctx, key, `
-SELECT a.revision, a.deployed_version, a.deployed_by, a.deployed_at, w.kind, w.code, w.reason, w.since
+SELECT a.revision, a.deployed_version, a.deployed_by, a.deployed_at, w.kind, w.code, w.reason, w.since, w.next_check, w.attempts
 FROM applications a LEFT JOIN open_waits w ON w.application_id = a.id
 WHERE a.account = $1 AND a.lattice = $2 AND a.name = $3 ORDER BY w.since LIMIT 1`, nil,
-		&app.Revision, &deployed, &app.Actor, &deployedAt, &kind, &code, &reason, &since)
+		&app.Revision, &deployed, &app.Actor, &deployedAt, &kind, &code, &reason, &since, &next, &attempts)
 	if errors.Is(err, ErrNotFound) {
 		return app, nil
 	}
@@ -147,7 +204,10 @@ WHERE a.account = $1 AND a.lattice = $2 AND a.name = $3 ORDER BY w.since LIMIT 1
 		app.IsDeployed, app.Deployed, app.Since = true, *deployed, deployedAt.UTC()
 	}
 	if kind != nil {
-		app.Wait = &ledger.AppWait{Kind: *kind, Code: *code, Reason: *reason, Since: since.UTC()}
+		app.Wait = &ledger.AppWait{Kind: *kind, Code: *code, Reason: *reason, Since: since.UTC(), Attempts: *attempts}
+		if next != nil {
+			app.Wait.Next = next.UTC()
+		}
 	}
 	return app, nil
 }

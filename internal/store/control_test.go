@@ -32,6 +32,14 @@ func show(t testing.TB, s *store.Store, name string, launch int) api.MissionDeta
 	return m
 }
 
+// noteWait records a wait that a workflow declares, and returns since when it waits.
+func noteWait(t testing.TB, s *store.Store, w ledger.OpenWait) time.Time {
+	t.Helper()
+	since, err := s.NoteWait(context.Background(), w)
+	require.NoError(t, err)
+	return since
+}
+
 func waits(t testing.TB, s *store.Store) []api.Wait {
 	t.Helper()
 	list, err := s.ListWaits(ctx, api.WaitRequest{}, time.Minute)
@@ -269,9 +277,9 @@ func TestAResetWorkflowLeavesThePauseOfItsPhase(t *testing.T) {
 		require.Len(t, waits(t, s), i+1, "the pause is not the workflow's to end")
 		require.Equal(t, first.Sentence, look().Sentence)
 
-		require.NoError(t, s.NoteWait(ctx, ledger.OpenWait{
+		noteWait(t, s, ledger.OpenWait{
 			WorkflowID: workflow[i], MissionID: l.MissionID, PhaseID: phases[i], Kind: "node", Code: "node_silent", Reason: "node a is silent", Since: first.Since,
-		}))
+		})
 		require.NoError(t, s.ClearWait(ctx, workflow[i]))
 		require.Len(t, waits(t, s), i)
 
@@ -495,9 +503,9 @@ func TestAWaitThatAnotherTakesThePlaceOfIsKept(t *testing.T) {
 		WorkflowID: "phase.m.p1", MissionID: l.MissionID, PhaseID: id, Kind: "node", Code: "node_silent",
 		Reason: "node a is silent", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	}
-	require.NoError(t, s.NoteWait(ctx, w))
+	noteWait(t, s, w)
 	w.Reason, w.Since = "node a is still silent", w.Since.Add(time.Hour)
-	require.NoError(t, s.NoteWait(ctx, w))
+	noteWait(t, s, w)
 
 	open := waits(t, s)
 	require.Len(t, open, 1)

@@ -315,17 +315,21 @@ SELECT id, revision, status FROM applications WHERE account = $1 AND lattice = $
 		return revision != a.Revision, err
 	}
 	b := &pgx.Batch{}
-	if string(before) != string(a.Status) {
+	changed := string(before) != string(a.Status)
+	if changed {
 		status, err := readStatus(a.Status)
 		if err != nil {
 			return false, err
 		}
 		b.Queue(`UPDATE applications SET status = $2, status_type = $3, status_message = $4 WHERE id = $1`,
 			id, status.raw, status.kind, status.message)
-		queueNews(b, id, ChannelNATS, ledger.NewsStatus, status.raw)
 	}
-	if err := settleWait(ctx, tx, b, id, a); err != nil {
+	unobserved, err := settleWait(ctx, tx, b, id, a)
+	if err != nil {
 		return false, err
+	}
+	if changed || unobserved { // for that, something else was published
+		queueNews(b, id, ChannelNATS, ledger.NewsStatus, a.Status)
 	}
 	return false, exec(ctx, tx, b)
 }
@@ -349,32 +353,38 @@ WHERE r.owned::text <> EXCLUDED.owned::text`, a.Key.Account, a.Key.Lattice, a.Ke
 }
 
 // settleWait makes the open wait of an application what it waits for now. A wait
-// for something else ends the one before.
-func settleWait(ctx context.Context, tx pgx.Tx, b *pgx.Batch, id int64, a Assessment) error {
+// for something else ends the one before. It reports whether that was for an
+// observer.
+func settleWait(ctx context.Context, tx pgx.Tx, b *pgx.Batch, id int64, a Assessment) (unobserved bool, err error) {
 	var kind, code, reason string
-	err := tx.QueryRow(ctx, `SELECT kind, code, reason FROM open_waits WHERE application_id = $1`, id).Scan(&kind, &code, &reason)
+	err = tx.QueryRow(ctx, `SELECT kind, code, reason FROM open_waits WHERE application_id = $1`, id).Scan(&kind, &code, &reason)
 	open := err == nil
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return err
+		return false, err
 	}
+	unobserved = kind == ledger.KindObserver
 	switch {
 	case a.Wait == nil && !open:
-		return nil
+		return false, nil
 	case a.Wait == nil:
 		queueEndApplicationWait(b, id, "answered", "")
-		return nil
+		return unobserved, nil
 	case open && (kind != a.Wait.Kind || code != a.Wait.Code):
 		queueEndApplicationWait(b, id, "changed", "")
 	case open && reason == a.Wait.Reason:
-		return nil
+		return false, nil
+	}
+	var next *time.Time
+	if !a.Wait.Next.IsZero() {
+		next = &a.Wait.Next
 	}
 	b.Queue(`
-INSERT INTO open_waits (workflow_id, application_id, kind, code, reason, since, checked_at)
-VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
+INSERT INTO open_waits (workflow_id, application_id, kind, code, reason, since, checked_at, next_check, attempts)
+VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), $7, $8)
 ON CONFLICT (workflow_id) DO UPDATE SET kind = EXCLUDED.kind, code = EXCLUDED.code, reason = EXCLUDED.reason,
-    since = EXCLUDED.since, checked_at = EXCLUDED.checked_at`,
-		api.AppWorkflowID(a.Key.Account, a.Key.Lattice, a.Key.Name), id, a.Wait.Kind, a.Wait.Code, a.Wait.Reason, a.Wait.Since)
-	return nil
+    since = EXCLUDED.since, checked_at = EXCLUDED.checked_at, next_check = EXCLUDED.next_check, attempts = EXCLUDED.attempts`,
+		api.AppWorkflowID(a.Key.Account, a.Key.Lattice, a.Key.Name), id, a.Wait.Kind, a.Wait.Code, a.Wait.Reason, a.Wait.Since, next, a.Wait.Attempts)
+	return unobserved, nil
 }
 
 // Lattices lists the lattices that are or were observed.

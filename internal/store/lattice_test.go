@@ -524,13 +524,16 @@ func TestAssessmentSettlesTheWait(t *testing.T) {
 	require.Equal(t, noEligible("none of 2 hosts has the label gpu", firstWait), waitOf(t, s, key))
 	require.Len(t, pastWaits(t, db), 1)
 
-	backoff := &ledger.AppWait{Kind: "backoff", Code: "no_eligible_host", Reason: "no such image", Since: laterWait}
+	backoff := &ledger.AppWait{Kind: "backoff", Code: "command_failed", Reason: "no such image (attempt 2)", Since: laterWait, Attempts: 2, Next: laterWait.Add(time.Minute)}
 	waits(backoff)
 	require.Equal(t, backoff, waitOf(t, s, key), "another kind is another wait")
+	backoff.Reason, backoff.Attempts, backoff.Next = "no such image (attempt 3)", 3, time.Time{}
+	waits(backoff)
+	require.Equal(t, backoff, waitOf(t, s, key), "it is tried again now")
 	waits(nil)
 	require.Nil(t, waitOf(t, s, key))
 	waits(nil)
-	require.Equal(t, []string{"shop never_observed changed", "shop no_eligible_host changed", "shop no_eligible_host answered"}, pastWaits(t, db))
+	require.Equal(t, []string{"shop never_observed changed", "shop no_eligible_host changed", "shop command_failed answered"}, pastWaits(t, db))
 	require.Equal(t, 1, count(t, db, `
 SELECT count(*) FROM wait_history WHERE since = $1 AND reason = 'none of 2 hosts has the label gpu' AND account = 'default' AND lattice = 'west'`, firstWait))
 
@@ -786,12 +789,12 @@ func TestWaitsThatWorkflowsOfApplicationsDeclare(t *testing.T) {
 	key := appKey("shop")
 	put(t, s, key, appVersion("v1", "a"))
 	deploy(t, s, key, nil)
-	note := func(key ledger.AppKey, kind, code string, since time.Time) {
+	note := func(key ledger.AppKey, kind, code string, since time.Time) time.Time {
 		t.Helper()
-		require.NoError(t, s.NoteWait(ctx, ledger.OpenWait{
+		return noteWait(t, s, ledger.OpenWait{
 			WorkflowID: api.AppWorkflowID(key.Account, key.Lattice, key.Name), App: &key,
 			Kind: kind, Code: code, Reason: "because of " + code, Since: since,
-		}))
+		})
 	}
 
 	note(key, "observer", "observer_absent", firstWait)
@@ -801,21 +804,21 @@ func TestWaitsThatWorkflowsOfApplicationsDeclare(t *testing.T) {
 		Kind: "observer", Code: "observer_absent", Reason: "because of observer_absent", Since: firstWait,
 		Account: "default", Lattice: "west", Application: "shop", WorkflowID: "app.default.west.shop",
 	}}, unchecked(list.Waits))
-	note(key, "observer", "observer_silent", laterWait)
+	require.Equal(t, firstWait, note(key, "observer", "observer_absent", laterWait))
 	require.Equal(t, &ledger.AppWait{
-		Kind: "observer", Code: "observer_silent", Reason: "because of observer_silent", Since: firstWait,
+		Kind: "observer", Code: "observer_absent", Reason: "because of observer_absent", Since: firstWait,
 	}, waitOf(t, s, key), "since is kept from the first time")
-	note(key, "backoff", "fetch_failed", laterWait)
+	require.Equal(t, laterWait, note(key, "backoff", "command_failed", laterWait))
 	require.Equal(t, laterWait, waitOf(t, s, key).Since, "another kind is another wait")
 
 	require.NoError(t, s.ClearWait(ctx, "app.default.west.shop"))
-	require.Equal(t, "fetch_failed", waitOf(t, s, key).Code, "what the observer found is not the workflow's to end")
+	require.Equal(t, "command_failed", waitOf(t, s, key).Code, "what the observer found is not the workflow's to end")
 	note(key, "observer", "observer_absent", laterWait)
 	require.NoError(t, s.ClearWait(ctx, "app.default.west.shop"))
 	require.Nil(t, waitOf(t, s, key))
 	require.NoError(t, s.ClearWait(ctx, "app.default.west.shop"), "twice does no harm")
 	require.Equal(t, []string{
-		"shop never_observed changed", "shop observer_silent changed", "shop fetch_failed changed", "shop observer_absent answered",
+		"shop never_observed changed", "shop observer_absent changed", "shop command_failed changed", "shop observer_absent answered",
 	}, pastWaits(t, db))
 
 	note(appKey("unknown"), "observer", "observer_absent", firstWait)
@@ -825,6 +828,60 @@ func TestWaitsThatWorkflowsOfApplicationsDeclare(t *testing.T) {
 	note(key, "observer", "observer_absent", firstWait)
 	require.Zero(t, count(t, db, "SELECT count(*) FROM open_waits"), "nor for what is deleted")
 	require.Equal(t, "shop observer_absent deleted", pastWaits(t, db)[4])
+}
+
+// TestStatusOfWhatNobodyObserves: an application whose lattice nobody observes says
+// so, in every answer and in what is published, and what was seen of it last is kept
+// for whoever observes it next.
+func TestStatusOfWhatNobodyObserves(t *testing.T) {
+	ctx := context.Background()
+	s, db := open(t, rules)
+	key := appKey("shop")
+	put(t, s, key, appVersion("v1", "a"))
+	deploy(t, s, key, nil)
+	epoch := take(t, s, "a")
+	assessed := func(status string) {
+		t.Helper()
+		require.False(t, assess(t, s, store.Assessment{Key: key, Epoch: epoch, Revision: 1, Status: json.RawMessage(status)}))
+	}
+	assessed(isDeployed)
+	emptyOutbox(t, db)
+	published := func() (all []string) {
+		t.Helper()
+		news, err := s.ClaimNews(ctx, 10, time.Minute, store.ChannelNATS)
+		require.NoError(t, err)
+		for _, n := range news {
+			all = append(all, n.Kind+" "+string(n.Payload))
+			require.NoError(t, s.NewsDelivered(ctx, []int64{n.ID}))
+		}
+		return all
+	}
+	absent := ledger.OpenWait{
+		WorkflowID: "app.default.west.shop", App: &key, Kind: "observer", Code: "observer_absent", Reason: "no engine observes lattice west", Since: firstWait,
+	}
+	const unobserved = `{"status":{"type":"waiting","message":"no engine observes lattice west","reason":"observer_absent","since":"2026-01-02T03:04:05Z"},` +
+		`"version":"","components":[]}`
+	for _, end := range []func(){
+		func() { require.NoError(t, s.ClearWait(ctx, absent.WorkflowID)) },
+		func() { assessed(isDeployed) },
+	} {
+		noteWait(t, s, absent)
+		require.JSONEq(t, unobserved, storedStatus(t, s, key))
+		list, _, err := s.ListApplications(ctx, "default", "west", "", 0)
+		require.NoError(t, err)
+		require.JSONEq(t, unobserved, string(list[0].Status))
+		require.Equal(t, []any{wadm.Waiting, "no engine observes lattice west"}, []any{list[0].StatusType, list[0].StatusMessage})
+		require.Equal(t, []string{"status " + storedStatus(t, s, key)}, published())
+		task, err := s.Task(ctx, key)
+		require.NoError(t, err)
+		require.JSONEq(t, isDeployed, string(task.Status), "as it was seen last")
+
+		end()
+
+		require.Equal(t, isDeployed, storedStatus(t, s, key))
+		require.Equal(t, []string{"status " + isDeployed}, published())
+		require.Nil(t, waitOf(t, s, key))
+	}
 }
 
 // unchecked takes the moment of the last look away, which is the clock's.

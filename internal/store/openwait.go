@@ -11,11 +11,13 @@ import (
 	"tidewait/internal/ledger"
 )
 
-// NoteWait records a wait that a workflow declares, or what changed of it. Since
-// is kept from the first time; a wait of another kind that it had ends with it. An
-// application that is not deployed any more does not wait.
-func (s *Store) NoteWait(ctx context.Context, w ledger.OpenWait) error {
-	err := s.tx(ctx, func(tx pgx.Tx) error {
+// NoteWait records a wait that a workflow declares, or what changed of it, and
+// returns since when it waits: that is kept from the first time. A wait of another
+// kind that it had ends with it. An application that is not deployed any more does
+// not wait.
+func (s *Store) NoteWait(ctx context.Context, w ledger.OpenWait) (since time.Time, err error) {
+	err = s.tx(ctx, func(tx pgx.Tx) error {
+		since = w.Since
 		var mission, phase, application *int64
 		switch {
 		case w.App != nil:
@@ -41,17 +43,22 @@ SELECT id FROM applications WHERE account = $1 AND lattice = $2 AND name = $3 AN
 		b := &pgx.Batch{}
 		queueReplaceWait(b, w.WorkflowID, w.Kind)
 		b.Queue(`
-INSERT INTO open_waits (workflow_id, mission_id, phase_id, application_id, kind, code, reason, since, bound)
+INSERT INTO open_waits AS o (workflow_id, mission_id, phase_id, application_id, kind, code, reason, since, bound)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.reason, bound = EXCLUDED.bound,
-    checked_at = clock_timestamp()`,
-			w.WorkflowID, mission, phase, application, w.Kind, w.Code, w.Reason, w.Since, bound)
-		return exec(ctx, tx, b)
+    checked_at = clock_timestamp()
+RETURNING o.since`,
+			w.WorkflowID, mission, phase, application, w.Kind, w.Code, w.Reason, w.Since, bound).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&since) })
+		if err := exec(ctx, tx, b); err != nil || application == nil {
+			return err
+		}
+		return publishStatus(ctx, tx, *application)
 	})
 	if err != nil {
-		return fmt.Errorf("record the wait of %s: %w", w.WorkflowID, err)
+		return time.Time{}, fmt.Errorf("record the wait of %s: %w", w.WorkflowID, err)
 	}
-	return nil
+	return since.UTC(), nil
 }
 
 // endOpenWaitsSQL moves waits into the history: one that a workflow declared
@@ -60,7 +67,7 @@ ON CONFLICT (workflow_id) DO UPDATE SET code = EXCLUDED.code, reason = EXCLUDED.
 const endOpenWaitsSQL = `
 WITH gone AS (
     DELETE FROM open_waits
-    WHERE workflow_id = $1 AND kind IN ('node', 'gateway', 'observer') OR phase_id = $2 OR mission_id = $3 OR application_id = $4
+    WHERE workflow_id = $1 AND kind IN ('node', 'gateway', 'observer', 'capacity') OR phase_id = $2 OR mission_id = $3 OR application_id = $4
     RETURNING *)
 INSERT INTO wait_history (mission_id, phase_id, account, lattice, application, kind, code, reason, since, ended_at, ended_by, actor, attempts)
 SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), $5, $6, g.attempts
@@ -92,7 +99,20 @@ FROM gone g JOIN applications a ON a.id = g.application_id`
 // came. A wait that the database found is not the workflow's to end: one that was
 // reset may be behind it.
 func (s *Store) ClearWait(ctx context.Context, workflowID string) error {
-	if _, err := s.pool.Exec(ctx, endOpenWaitsSQL, workflowID, nil, nil, nil, "answered", ""); err != nil {
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		var application *int64
+		err := tx.QueryRow(ctx, `
+SELECT a.id FROM open_waits w JOIN applications a ON a.id = w.application_id
+WHERE w.workflow_id = $1 AND w.kind = 'observer' FOR KEY SHARE OF a`, workflowID).Scan(&application)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		if _, err := tx.Exec(ctx, endOpenWaitsSQL, workflowID, nil, nil, nil, "answered", ""); err != nil || application == nil {
+			return err
+		}
+		return publishStatus(ctx, tx, *application)
+	})
+	if err != nil {
 		return fmt.Errorf("end the wait of %s: %w", workflowID, err)
 	}
 	return nil

@@ -206,6 +206,12 @@ func endedByOf(status string) string {
 	return "lost"
 }
 
+// lookedAtNodeSQL writes what a look at a silent node found. The bound moves with an
+// outage of whoever listens to nodes, and not with what a node says.
+const lookedAtNodeSQL = `
+UPDATE open_waits SET checked_at = clock_timestamp(), bound = CASE WHEN $3 THEN bound ELSE $2 END, reason = $4
+WHERE kind = 'node' AND phase_id = (SELECT phase_id FROM topology_runs WHERE id = $1)`
+
 // destroyRunSQL has the next heartbeat's reply name the run.
 const destroyRunSQL = `UPDATE topology_runs SET status = 'lost', step = 'destroy' WHERE id = $1 AND ended_at IS NULL`
 
@@ -218,38 +224,40 @@ const destroyRunSQL = `UPDATE topology_runs SET status = 'lost', step = 'destroy
 // is not, and the agent is told to destroy it.
 func (s *Store) JudgeRun(ctx context.Context, runID string, giveUp bool) (ledger.Verdict, error) {
 	var v ledger.Verdict
-	err := s.tx(ctx, func(tx pgx.Tx) error {
+	err := s.tx(ctx, func(tx pgx.Tx) (err error) {
 		var (
-			heard, has, ended bool
-			adopted           bool
-			givenUp           string
-			silence           float64
-			now               time.Time
+			has, ended bool
+			adopted    bool
+			givenUp    string
+			silence    float64
+			heardAt    time.Time
 		)
-		err := tx.QueryRow(ctx, `
+		err = tx.QueryRow(ctx, `
 UPDATE topology_runs r SET suspected_at = COALESCE(r.suspected_at, clock_timestamp())
-FROM nodes n WHERE r.id = $1 AND n.id = r.node_id
+FROM nodes n, listening l WHERE r.id = $1 AND n.id = r.node_id
 RETURNING n.id, r.ended_at IS NOT NULL, r.suspected_at, n.heartbeat_at > r.suspected_at, r.id = ANY(n.running),
           r.id = ANY(n.adopted) AND r.status IN ('starting', 'running') AND r.lease_epoch = n.lease_epoch,
-          COALESCE(n.given_up ->> r.id, ''), extract(epoch FROM silence(n))::float8, clock_timestamp()`, runID).
-			Scan(&v.Node, &ended, &v.Since, &heard, &has, &adopted, &givenUp, &silence, &now)
+          COALESCE(n.given_up ->> r.id, ''), extract(epoch FROM silence(n))::float8, l.heard_at`, runID).
+			Scan(&v.Node, &ended, &v.Since, &v.Heard, &has, &adopted, &givenUp, &silence, &heardAt)
 		if err != nil {
 			return err
 		}
 		silent := seconds(silence)
 		v.Left = max(s.rules.LostAfter-silent, 0)
-		v.Until, v.Since = now.Add(v.Left).UTC(), v.Since.UTC()
-		if _, err := tx.Exec(ctx, `
-UPDATE open_waits SET checked_at = clock_timestamp(), bound = $2
-WHERE kind = 'node' AND phase_id = (SELECT phase_id FROM topology_runs WHERE id = $1)`, runID, v.Until); err != nil {
-			return err
-		}
+		// Silence is counted as of the moment at which an engine listened last, so the
+		// end of the node's time stays where it is while one listens.
+		v.Until, v.Since = heardAt.Add(v.Left).Round(time.Microsecond).UTC(), v.Since.UTC()
+		defer func() {
+			if err == nil && !v.Gone && !v.Kept {
+				_, err = tx.Exec(ctx, lookedAtNodeSQL, runID, v.Until, v.Heard, v.Reason)
+			}
+		}()
 		switch {
 		case v.Left == 0:
 			v.Gone, v.Reason = true, fmt.Sprintf("node %s has been silent for %s", v.Node, silent.Round(time.Second))
 			_, err = tx.Exec(ctx, declareLostSQL, v.Node, s.rules.LostAfter.Seconds())
 			return err
-		case adopted && !giveUp && !ended && (heard || silent <= s.rules.SuspectAfter):
+		case adopted && !giveUp && !ended && (v.Heard || silent <= s.rules.SuspectAfter):
 			v.Kept, v.Reason = true, fmt.Sprintf("the next agent of node %s goes on with run %s", v.Node, runID)
 			_, err = tx.Exec(ctx, `UPDATE topology_runs SET suspected_at = NULL WHERE id = $1`, runID)
 			return err
@@ -257,12 +265,12 @@ WHERE kind = 'node' AND phase_id = (SELECT phase_id FROM topology_runs WHERE id 
 			v.Reason = fmt.Sprintf("node %s does not take up run %s, and is told to destroy it", v.Node, runID)
 			_, err = tx.Exec(ctx, destroyRunSQL, runID)
 			return err
-		case heard && !has:
+		case v.Heard && !has:
 			v.Gone, v.Reason = true, fmt.Sprintf("the agent of node %s came back without run %s", v.Node, runID)
 			if givenUp != "" {
 				v.Reason += ": " + givenUp
 			}
-		case heard && has:
+		case v.Heard && has:
 			v.Reason = fmt.Sprintf("node %s still has run %s and is told to destroy it", v.Node, runID)
 			_, err = tx.Exec(ctx, destroyRunSQL, runID)
 			return err

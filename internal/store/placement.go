@@ -278,7 +278,7 @@ func (p *pass) outcome(r refusal, expire bool) ledger.Outcome {
 	}
 	return ledger.Outcome{Waiting: &ledger.Waiting{
 		Code: r.Code, Sentence: sentence, Since: r.since.UTC(), Bound: r.bound.UTC(), Left: r.bound.Sub(p.now),
-		CheckedAt: p.now.UTC(), Position: r.position, Counts: r.Counts, Starts: r.starts,
+		CheckedAt: p.now.UTC(), Position: r.position, Attempts: r.attempts + 1, Counts: r.Counts, Starts: r.starts,
 	}}
 }
 
@@ -301,6 +301,9 @@ func RunID(phaseID int64, attempt int) string { return fmt.Sprintf("r%d-%d", pha
 
 func (p *pass) write(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
+	if len(p.looks) > 0 {
+		b.Queue(lookedAtSQL, slices.Sorted(maps.Keys(p.looks)))
+	}
 	p.queueAdmissions(b)
 	p.queueRefusals(b)
 	p.queueHold(b)
@@ -329,6 +332,12 @@ INSERT INTO reservations (run_id, phase_id, attempt, node_id, cpu, memory, disk,
 SELECT v.run, v.phase, v.attempt, v.node, v.cpu, v.memory, v.disk, v.slots, v.starting, now() + v.turn * interval '1 second'
 FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::float8[])
     AS v (run, phase, attempt, node, cpu, memory, disk, slots, starting, turn)`
+
+	// lookedAtSQL ends the waits of phases that nobody had looked at until now.
+	lookedAtSQL = `
+WITH gone AS (DELETE FROM open_waits WHERE phase_id = ANY($1) AND kind = 'capacity' RETURNING *)
+INSERT INTO wait_history (mission_id, phase_id, kind, code, reason, since, ended_at, ended_by)
+SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), 'answered' FROM gone`
 
 	// endWaitsSQL moves the waits of phases into the history.
 	endWaitsSQL = `

@@ -43,6 +43,7 @@ type queued struct {
 
 	since, bound, checkedAt time.Time // zero: nobody looked yet
 	code, note              string    // the note is known in the head window only
+	attempts                int       // looks at it so far
 	position, shownPosition int
 	starts                  *ledger.Starts
 	shownStart              time.Time // zero: none
@@ -103,7 +104,7 @@ WHERE id = ANY($1) AND status = 'pending' AND queued_at IS NULL
 
 	queueSQL = `
 SELECT p.id, p.attempt, p.queued_at, w.since, w.bound, w.checked_at, COALESCE(w.code, ''),
-       COALESCE(w.position, 0), w.starts_by, CASE WHEN w.position <= $3 THEN COALESCE(p.capacity_note, '') ELSE '' END
+       COALESCE(w.attempts, 0), COALESCE(w.position, 0), w.starts_by, CASE WHEN w.position <= $3 THEN COALESCE(p.capacity_note, '') ELSE '' END
 FROM mission_phases p LEFT JOIN capacity_waits w ON w.phase_id = p.id
 WHERE p.backend = $1 AND p.status = 'pending' AND p.queued_at IS NOT NULL
   AND (w.bound IS NULL OR w.bound > now() OR p.id = ANY($2))
@@ -123,7 +124,7 @@ func (p *pass) scanQueue(rows pgx.Rows) error {
 			since, bound, checked, shownStart pgtype.Timestamptz
 		)
 		if err := rows.Scan(&q.id, &q.attempt, &q.askedAt, &since, &bound, &checked, &q.code,
-			&q.shownPosition, &shownStart, &q.note); err != nil {
+			&q.attempts, &q.shownPosition, &shownStart, &q.note); err != nil {
 			return err
 		}
 		q.since, q.bound, q.checkedAt, q.shownStart = since.Time, bound.Time, checked.Time, shownStart.Time

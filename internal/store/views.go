@@ -46,7 +46,8 @@ type missionRow struct {
 }
 
 // ListMissions lists missions, newest first, with the wait of each one that waits.
-func (s *Store) ListMissions(ctx context.Context, status string, limit int) ([]api.Mission, error) {
+// retry is how often a waiting phase is looked at.
+func (s *Store) ListMissions(ctx context.Context, status string, limit int, retry time.Duration) ([]api.Mission, error) {
 	if limit <= 0 || limit > MaxList {
 		limit = MaxList
 	}
@@ -58,7 +59,7 @@ func (s *Store) ListMissions(ctx context.Context, status string, limit int) ([]a
 	if err != nil {
 		return nil, fmt.Errorf("list missions: %w", err)
 	}
-	waits, err := s.missionWaits(ctx, api.WaitRequest{}, time.Minute)
+	waits, err := s.missionWaits(ctx, api.WaitRequest{}, retry)
 	if err != nil {
 		return nil, fmt.Errorf("list missions: %w", err)
 	}
@@ -358,7 +359,7 @@ ORDER BY w.since, w.workflow_id LIMIT $4`, req.Kind, req.Code, req.Mission, MaxL
 
 func (s *Store) applicationWaits(ctx context.Context, req api.WaitRequest) ([]api.Wait, error) {
 	rows, err := s.pool.Query(ctx, `
-SELECT w.workflow_id, a.account, a.lattice, a.name, w.kind, w.code, w.reason, w.since, w.bound, w.checked_at
+SELECT w.workflow_id, a.account, a.lattice, a.name, w.kind, w.code, w.reason, w.since, w.bound, w.checked_at, w.next_check, w.attempts
 FROM open_waits w JOIN applications a ON a.id = w.application_id
 WHERE ($1 = '' OR w.kind = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR a.lattice = $3) AND ($4 = '' OR a.name = $4)
 ORDER BY w.since, w.workflow_id LIMIT $5`, req.Kind, req.Code, req.Lattice, req.Application, MaxList)
@@ -367,8 +368,8 @@ ORDER BY w.since, w.workflow_id LIMIT $5`, req.Kind, req.Code, req.Lattice, req.
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) {
 		var w api.Wait
-		err := row.Scan(&w.WorkflowID, &w.Account, &w.Lattice, &w.Application, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt)
-		w.Since, w.Bound, w.CheckedAt = w.Since.UTC(), utc(w.Bound), utc(w.CheckedAt)
+		err := row.Scan(&w.WorkflowID, &w.Account, &w.Lattice, &w.Application, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt, &w.NextCheck, &w.Attempts)
+		w.Since, w.Bound, w.CheckedAt, w.NextCheck = w.Since.UTC(), utc(w.Bound), utc(w.CheckedAt), utc(w.NextCheck)
 		return w, err
 	})
 }
