@@ -14,6 +14,7 @@ import (
 	"tidewait/internal/capacity"
 	"tidewait/internal/engine"
 	"tidewait/internal/ledger"
+	"tidewait/internal/meter"
 	"tidewait/internal/store"
 	"tidewait/workflows"
 )
@@ -25,6 +26,7 @@ type Engine struct {
 	Fleet  config.Fleet
 	// Freed is called after a commit that may have freed capacity.
 	Freed func()
+	Meter *meter.Meter // nil: nothing is counted
 }
 
 // Register adds the engine's activities to a worker.

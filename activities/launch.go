@@ -37,6 +37,7 @@ func (e *Engine) Launch(ctx context.Context, in workflows.LaunchInput) (workflow
 	if err != nil {
 		return workflows.LaunchResult{}, asTemporal(err)
 	}
+	e.Meter.Refused(ctx, refused)
 	shown := launchedMission(m)
 	shown.Actor, shown.Turn, shown.MaxWait, shown.Priority = in.Actor, turn, maxWait, draft.Priority
 	return workflows.LaunchResult{Launched: launched, Refused: refused, Mission: shown, Fleet: e.fleet()}, nil

@@ -65,6 +65,8 @@ func (c *checker) connections() {
 	c.want(s.DataDir != "", "the path of a directory", "data_dir")
 	c.oneOf("log.level", s.Log.Level, "debug", "info", "warn", "error")
 	c.oneOf("log.format", s.Log.Format, "text", "json")
+	c.want(s.Telemetry.Address == "" || isListenAddress(s.Telemetry.Address), "host:port, such as 127.0.0.1:9464, or nothing", "telemetry.address")
+	c.positive("telemetry.stuck_after", s.Telemetry.StuckAfter)
 	c.want(s.Temporal.Address == "" || isHostPort(s.Temporal.Address), "host:port, such as 127.0.0.1:7233", "temporal.address")
 	c.between("temporal.retention", s.Temporal.Retention, time.Hour)
 	c.want(isServerList(s.NATS.URL), "nats://host:port, tls://host:port, ws:// or wss://, several separated by commas", "nats.url")
@@ -227,6 +229,17 @@ func isHostPort(text string) bool {
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	return err == nil && n > 0
+}
+
+// isListenAddress wants a host, so that nothing is open to all by omission, and
+// takes port 0.
+func isListenAddress(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || host == "" {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 func isServerList(text string) bool {

@@ -6,11 +6,12 @@ import "time"
 // relative; Load makes it absolute.
 func Defaults() Settings {
 	return Settings{
-		DataDir:  ".data",
-		Log:      Log{Level: "info", Format: "text"},
-		Temporal: Temporal{Retention: 168 * time.Hour},
-		NATS:     NATS{URL: "nats://127.0.0.1:4222"},
-		Postgres: Postgres{URL: "postgres://127.0.0.1:5432/tidewait", MaxConns: 16},
+		DataDir:   ".data",
+		Log:       Log{Level: "info", Format: "text"},
+		Telemetry: Telemetry{StuckAfter: 2 * time.Minute},
+		Temporal:  Temporal{Retention: 168 * time.Hour},
+		NATS:      NATS{URL: "nats://127.0.0.1:4222"},
+		Postgres:  Postgres{URL: "postgres://127.0.0.1:5432/tidewait", MaxConns: 16},
 		Fleet: Fleet{
 			Turn:              time.Hour,
 			RetryInterval:     10 * time.Second,

@@ -40,11 +40,12 @@ func load(t *testing.T, o config.Options) config.Settings {
 func TestDefaults(t *testing.T) {
 	dir := inEmptyDir(t)
 	require.Equal(t, config.Settings{
-		DataDir:  filepath.Join(dir, ".data"),
-		Log:      config.Log{Level: "info", Format: "text"},
-		Temporal: config.Temporal{Retention: 168 * time.Hour},
-		NATS:     config.NATS{URL: "nats://127.0.0.1:4222"},
-		Postgres: config.Postgres{URL: "postgres://127.0.0.1:5432/tidewait", MaxConns: 16},
+		DataDir:   filepath.Join(dir, ".data"),
+		Log:       config.Log{Level: "info", Format: "text"},
+		Telemetry: config.Telemetry{StuckAfter: 2 * time.Minute},
+		Temporal:  config.Temporal{Retention: 168 * time.Hour},
+		NATS:      config.NATS{URL: "nats://127.0.0.1:4222"},
+		Postgres:  config.Postgres{URL: "postgres://127.0.0.1:5432/tidewait", MaxConns: 16},
 		Fleet: config.Fleet{
 			Turn: time.Hour, RetryInterval: 10 * time.Second, AttemptBackoff: 10 * time.Second, HeartbeatInterval: 5 * time.Second,
 			SuspectAfter: 15 * time.Second, Lease: 90 * time.Second, LostAfter: 2 * time.Minute,
@@ -93,7 +94,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, []string{
-		"data_dir", "log.level", "log.format",
+		"data_dir", "log.level", "log.format", "telemetry.address", "telemetry.stuck_after",
 		"temporal.config_file", "temporal.profile", "temporal.address", "temporal.namespace", "temporal.retention",
 		"nats.url", "nats.credentials", "nats.ca", "nats.cert", "nats.key",
 		"postgres.url", "postgres.max_conns",

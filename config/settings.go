@@ -7,22 +7,30 @@ import "time"
 // Settings is everything that can be configured. config/tidewait.yaml documents
 // every key.
 type Settings struct {
-	DataDir  string   `mapstructure:"data_dir"` // directory for checkouts, run files and the dev stack
-	Log      Log      `mapstructure:"log"`
-	Temporal Temporal `mapstructure:"temporal"`
-	NATS     NATS     `mapstructure:"nats"`
-	Postgres Postgres `mapstructure:"postgres"`
-	Fleet    Fleet    `mapstructure:"fleet"`
-	Node     Node     `mapstructure:"node"`
-	Gateway  Gateway  `mapstructure:"gateway"`
-	Wadm     Wadm     `mapstructure:"wadm"`
-	Dev      Dev      `mapstructure:"dev"`
+	DataDir   string    `mapstructure:"data_dir"` // directory for checkouts, run files and the dev stack
+	Log       Log       `mapstructure:"log"`
+	Telemetry Telemetry `mapstructure:"telemetry"`
+	Temporal  Temporal  `mapstructure:"temporal"`
+	NATS      NATS      `mapstructure:"nats"`
+	Postgres  Postgres  `mapstructure:"postgres"`
+	Fleet     Fleet     `mapstructure:"fleet"`
+	Node      Node      `mapstructure:"node"`
+	Gateway   Gateway   `mapstructure:"gateway"`
+	Wadm      Wadm      `mapstructure:"wadm"`
+	Dev       Dev       `mapstructure:"dev"`
 }
 
 // Log configures structured logs on standard error.
 type Log struct {
 	Level  string `mapstructure:"level"`  // debug, info, warn, error
 	Format string `mapstructure:"format"` // text or json
+}
+
+// Telemetry configures metrics and health of a worker process. What goes out over
+// OTLP is set by the OTEL_* variables.
+type Telemetry struct {
+	Address    string        `mapstructure:"address"`     // host:port of /metrics, /livez and /readyz; port 0: a free one; empty: nowhere
+	StuckAfter time.Duration `mapstructure:"stuck_after"` // how much longer than its period a loop may take
 }
 
 // Temporal names the connection profile; the profile itself is Temporal's own

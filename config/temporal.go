@@ -8,6 +8,8 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
 	temporallog "go.temporal.io/sdk/log"
+
+	"tidewait/internal/logkey"
 )
 
 const (
@@ -39,7 +41,7 @@ func TemporalOptions(s Settings, log *slog.Logger) (client.Options, error) {
 	options.Namespace = firstOf(s.Temporal.Namespace, options.Namespace, defaultTemporalNamespace)
 	// Messages are small; compressing them costs more than it saves.
 	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
-	options.Logger = temporallog.NewStructuredLogger(log)
+	options.Logger = temporallog.NewStructuredLogger(slog.New(logkey.Temporal(log.Handler())))
 	return options, nil
 }
 

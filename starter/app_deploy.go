@@ -78,9 +78,9 @@ http(s) URL, or - for standard input) is put and its version deployed; of a NAME
 the newest version is deployed when none is given.
 
 The server's word that it is deployed says nothing about whether it runs yet, so
-its status is shown as well. With --wait the command ends when everything runs,
-or with exit code 1 as soon as something has failed; what has failed is tried
-again all the same.`,
+its status is shown as well. With --wait or --follow it is shown what happens, and
+the command ends when everything runs, or with exit code 1 as soon as something has
+failed; what has failed is tried again all the same.`,
 		Example: `  tidewait app deploy hello.yaml --wait
   tidewait app deploy hello v1`,
 		Args:              cobra.RangeArgs(1, 2),
@@ -88,6 +88,7 @@ again all the same.`,
 	}
 	cmd.Flags().BoolVar(&flags.replace, "replace", false, "delete the document's version first (of a document without one, the whole application)")
 	cmd.Flags().BoolVar(&flags.wait, "wait", false, "wait until it runs or has failed")
+	cmd.Flags().BoolVar(&flags.wait, "follow", false, "the same as --wait, which shows what happens as well")
 	cmd.Flags().DurationVar(&flags.timeout, "timeout", 0, "with --wait: give up with exit code 4 after this long (default never)")
 	actor := addActor(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -249,35 +250,35 @@ func (d *deployer) await(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, d.flags.timeout, errWaitedLongEnough)
 		defer cancel()
 	}
-	w := waiter{apps: d.apps, name: d.target.name, tell: d.progress}
+	w := newWaiter(d.apps, d.target.name)
 	err := w.await(ctx)
 	d.report.Status = w.status
 	if err != nil {
 		return err
 	}
-	return d.fate(ctx, w.status)
+	return d.fate(ctx, d.target.name, w.status, d.flags.timeout)
 }
 
 // fate turns the end of a wait into the command's own. status is nil when the
-// server never told it.
-func (d *deployer) fate(ctx context.Context, status *wadm.Status) error {
-	name, text := d.target.name, "not known to run"
+// server never told it, timeout 0 when there was none.
+func (a *apps) fate(ctx context.Context, name string, status *wadm.Status, timeout time.Duration) error {
+	text := "not known to run"
 	if status != nil {
 		switch status.Status.Type {
 		case wadm.Deployed:
 			return nil
 		case wadm.Failed:
-			return failed("application %s has %s; it is tried again: see it with %s", name, render.StatusText(status.Status), d.hint("status", name))
+			return failed("application %s has %s; it is tried again: see it with %s", name, render.StatusText(status.Status), a.hint("status", name))
 		}
 		text = render.StatusText(status.Status)
 	}
 	switch {
 	case errors.Is(context.Cause(ctx), errWaitedLongEnough):
 		return &fault{exitWaitExceeded, fmt.Errorf("after %s application %s is still %s; it stays deployed: see it with %s",
-			d.flags.timeout, name, text, d.hint("status", name))}
+			timeout, name, text, a.hint("status", name))}
 	case ctx.Err() != nil:
 		return interrupted("interrupted; application %s stays deployed: see it with %s, or end it with %s",
-			name, d.hint("status", name), d.hint("undeploy", name))
+			name, a.hint("status", name), a.hint("undeploy", name))
 	}
 	return failed("application %s was undeployed while this waited for it", name)
 }
@@ -287,14 +288,4 @@ func (d *deployer) say(format string, args ...any) {
 	if !d.cli.structured() {
 		fmt.Fprintln(d.cli.out, render.Clean(fmt.Sprintf(format, args...)))
 	}
-}
-
-// progress tells of a change while the command waits; beside structured output,
-// on standard error.
-func (d *deployer) progress(line string) {
-	out := d.cli.out
-	if d.cli.structured() {
-		out = d.cli.errs
-	}
-	fmt.Fprintln(out, line)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -10,7 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tidewait/internal/api"
+	"tidewait/internal/ledger"
 	"tidewait/internal/render"
+	"tidewait/internal/scaler"
 	"tidewait/internal/wadm"
 )
 
@@ -76,9 +80,13 @@ func (a *apps) list(ctx context.Context) error {
 func (a *apps) watch(ctx context.Context, every time.Duration) error {
 	var before []wadm.Summary
 	first := true
+	screen := a.cli.newScreen()
 	look := func() ([]wadm.Summary, error) { return askApps(ctx, a, a.client.List) }
 	return watching(ctx, every, look, func(list []wadm.Summary) error {
 		defer func() { first, before = false, list }()
+		if screen != nil {
+			return screen.draw(a.cli.view(time.Now()).Applications(a.lattice, list))
+		}
 		return a.showList(first, before, list)
 	})
 }
@@ -92,10 +100,6 @@ func (a *apps) showList(first bool, before, list []wadm.Summary) error {
 			return nil
 		}
 		return a.cli.stream(list)
-	case view.Width > 0:
-		const clearScreen = "\x1b[H\x1b[2J"
-		_, err := fmt.Fprint(a.cli.out, clearScreen+view.Applications(a.lattice, list))
-		return err
 	case first && len(list) == 0:
 		_, err := fmt.Fprint(a.cli.out, view.Applications(a.lattice, list))
 		return err
@@ -147,15 +151,16 @@ func (a *apps) get(ctx context.Context, t appTarget) error {
 }
 
 func appStatusCommand(c *cli) *cobra.Command {
-	var watch bool
+	var watch, follow bool
 	cmd := &cobra.Command{
 		Use:   "status NAME",
 		Short: "Show how an application is, and each thing that keeps it so",
-		Long: `Show how an application is, why and since when, and the same of each of its
-scalers: what keeps its components, providers, links and configurations as the
-deployed version wants them. With --watch a terminal is redrawn every two
-seconds; elsewhere a line is printed whenever something changes.`,
-		Example:           "  tidewait app status hello\n  tidewait app status hello --watch",
+		Long: `Show how an application is, why and since when, who did what to it, and how each
+of its scalers is: what keeps its components, providers, links and configurations
+as the deployed version wants them. With --watch a terminal is redrawn every two
+seconds; elsewhere a line is printed whenever something changes. With --follow it
+is shown what happens until everything runs, or something has failed: exit code 1.`,
+		Example:           "  tidewait app status hello\n  tidewait app status hello --follow",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeApps,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -163,30 +168,85 @@ seconds; elsewhere a line is printed whenever something changes.`,
 			if err != nil {
 				return err
 			}
+			if watch && follow {
+				return usage("--watch looks until it is interrupted, --follow until the application runs; give one of them")
+			}
 			return c.withApps(cmd, nil, func(ctx context.Context, a *apps) error {
-				if watch {
+				switch {
+				case watch:
 					return a.watchStatus(ctx, t.name)
+				case follow:
+					return a.followStatus(ctx, t.name)
 				}
 				reply, err := askStatus(ctx, a, t.name)
 				if err != nil {
 					return err
 				}
-				return c.print(reply, time.Now(), func(o render.Options) string {
-					return o.ApplicationStatus(a.lattice, t.name, *reply.Status)
+				shown := shownStatus{reply, a.detail(ctx, t.name)}
+				return c.print(shown, time.Now(), func(o render.Options) string {
+					return o.ApplicationStatus(a.lattice, t.name, *reply.Status, shown.Application)
 				})
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "keep looking until interrupted")
+	cmd.Flags().BoolVar(&follow, "follow", false, "show what happens until it runs or has failed")
 	return cmd
+}
+
+// shownStatus is a status with what the API of applications has no room for.
+type shownStatus struct {
+	wadm.StatusReply
+	Application *api.AppDetail `json:"application,omitempty"` // nil: the server is not Tidewait's
+}
+
+// detailTimeout bounds what is only asked beside something else.
+const detailTimeout = 2 * time.Second
+
+// detail asks who did what to an application, and for its wait. It is nil where no
+// engine of Tidewait's tells, as beside a wadm.
+func (a *apps) detail(ctx context.Context, name string) *api.AppDetail {
+	e := &engine{conn: a.client.Conn, url: a.url}
+	detail, err := exchange[api.AppDetail](ctx, e, api.SubjectAppShow, api.AppRequest{Lattice: a.lattice, Name: name}, peer{timeout: detailTimeout})
+	if err != nil {
+		return nil
+	}
+	return &detail
+}
+
+// instances asks the lattice's observer how much of an application runs. It is nil
+// where nobody observes the lattice.
+func (a *apps) instances(ctx context.Context, name string) []scaler.Tally {
+	e := &engine{conn: a.client.Conn, url: a.url}
+	subject := api.SubjectLattice(ledger.DefaultAccount, a.lattice)
+	lattice, err := exchange[api.LatticeDetail](ctx, e, subject, struct{}{}, peer{timeout: detailTimeout})
+	if err != nil {
+		return nil
+	}
+	for _, app := range lattice.Applications {
+		if app.Name == name {
+			return app.Instances
+		}
+	}
+	return nil
+}
+
+// progress is what is drawn of an application while it is looked at.
+func (a *apps) progress(ctx context.Context, name string, status wadm.Status) string {
+	detail, tallies := a.detail(ctx, name), a.instances(ctx, name)
+	return a.cli.view(time.Now()).ApplicationProgress(a.lattice, name, status, detail, tallies)
 }
 
 // watchStatus shows a status until it is interrupted, which is its normal end.
 func (a *apps) watchStatus(ctx context.Context, name string) error {
 	var before *wadm.Status
+	screen := a.cli.newScreen()
 	look := func() (wadm.StatusReply, error) { return askStatus(ctx, a, name) }
 	return watching(ctx, watchInterval, look, func(reply wadm.StatusReply) error {
 		defer func() { before = reply.Status }()
+		if screen != nil {
+			return screen.draw(a.progress(ctx, name, *reply.Status))
+		}
 		return a.showStatus(name, before, reply)
 	})
 }
@@ -194,22 +254,35 @@ func (a *apps) watchStatus(ctx context.Context, name string) error {
 // showStatus shows a status, or that it is another than the one before; nil is
 // none.
 func (a *apps) showStatus(name string, before *wadm.Status, reply wadm.StatusReply) error {
-	view := a.cli.view(time.Now())
 	switch {
 	case a.cli.structured():
 		if reflect.DeepEqual(before, reply.Status) {
 			return nil
 		}
 		return a.cli.stream(reply)
-	case view.Width > 0:
-		const clearScreen = "\x1b[H\x1b[2J"
-		_, err := fmt.Fprint(a.cli.out, clearScreen+view.ApplicationStatus(a.lattice, name, *reply.Status))
-		return err
 	case before != nil && render.SameStatus(before.Status, reply.Status.Status):
 		return nil
 	}
 	_, err := fmt.Fprintln(a.cli.out, statusLine(name, reply.Status.Status))
 	return err
+}
+
+// followStatus shows what happens until the application runs or has failed.
+func (a *apps) followStatus(ctx context.Context, name string) error {
+	w := newWaiter(a, name)
+	if reply, err := askStatus(ctx, a, name); err != nil {
+		return err
+	} else if reply.Status.Status.Type == wadm.Undeployed && w.isUndeployed(ctx) {
+		return failed("application %s is not deployed; deploy it with %s", name, a.hint("deploy", name))
+	}
+	err := w.await(ctx)
+	if a.cli.structured() && w.status != nil {
+		err = errors.Join(a.cli.print(w.status, time.Now(), nil), err)
+	}
+	if err != nil {
+		return err
+	}
+	return a.fate(ctx, name, w.status, 0)
 }
 
 // statusLine tells how an application is at this moment.
@@ -224,7 +297,7 @@ func askStatus(ctx context.Context, a *apps, name string) (wadm.StatusReply, err
 func appHistoryCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:               "history NAME",
-		Short:             "List the versions of an application, oldest first",
+		Short:             "List the versions of an application, oldest first, and who deployed what",
 		Example:           "  tidewait app history hello",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeApps,
@@ -246,7 +319,31 @@ func (a *apps) history(ctx context.Context, name string) error {
 	if left := reply.Total - len(reply.Versions); left > 0 {
 		a.cli.note("tidewait: %s left out: with them the reply would have been too large", counted(left, "version"))
 	}
-	return a.cli.print(reply.Versions, time.Now(), func(o render.Options) string { return o.Versions(reply.Versions) })
+	var acts []api.Act
+	if detail := a.detail(ctx, name); detail != nil {
+		acts = detail.Acts
+	}
+	return a.cli.print(withActs(reply.Versions, acts), time.Now(), func(o render.Options) string { return o.Versions(reply.Versions, acts) })
+}
+
+// shownVersionInfo is a version with what people did to it.
+type shownVersionInfo struct {
+	wadm.VersionInfo
+	Acts []api.Act `json:"acts,omitempty"`
+}
+
+// withActs puts each act beside the version it was about.
+func withActs(versions []wadm.VersionInfo, acts []api.Act) []shownVersionInfo {
+	list := make([]shownVersionInfo, len(versions))
+	for i, v := range versions {
+		list[i].VersionInfo = v
+		for _, act := range acts {
+			if act.Version != nil && *act.Version == v.Version {
+				list[i].Acts = append(list[i].Acts, act)
+			}
+		}
+	}
+	return list
 }
 
 // namedTarget is an application that must be given by its name.

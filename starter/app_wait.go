@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -16,13 +17,26 @@ import (
 // when nothing is published about it.
 const settleInterval = 2 * time.Second
 
+// drawInterval is the same where a terminal is redrawn: instances come without
+// another status.
+const drawInterval = time.Second
+
 // waiter waits until an application runs or has failed, or is deployed no more.
 type waiter struct {
 	*apps
 	name   string
-	tell   func(line string)
-	status *wadm.Status // as it was last seen; nil: not yet
-	lost   bool         // the last look failed
+	tell   func(line string) // of a change, where nothing is redrawn
+	screen *screen           // nil: lines
+	status *wadm.Status      // as it was last seen; nil: not yet
+	lost   bool              // the last look failed
+}
+
+func newWaiter(a *apps, name string) *waiter {
+	out := a.cli.out
+	if a.cli.structured() {
+		out = a.cli.errs
+	}
+	return &waiter{apps: a, name: name, screen: a.cli.newScreen(), tell: func(line string) { fmt.Fprintln(out, line) }}
 }
 
 // await looks whenever a status is published, and every settleInterval. What is
@@ -39,14 +53,20 @@ func (w *waiter) await(ctx context.Context) error {
 		return failed("cannot listen for news of application %s on %s: %w", w.name, w.url, err)
 	}
 	defer func() { _ = published.Unsubscribe() }()
-	ticker := time.NewTicker(settleInterval)
+	every := settleInterval
+	if w.screen != nil {
+		every = drawInterval
+	}
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	resized := resizes(ctx)
 	for !w.over(ctx) {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-news:
 		case <-ticker.C:
+		case <-resized:
 		}
 	}
 	return nil
@@ -60,7 +80,9 @@ func (w *waiter) over(ctx context.Context) bool {
 		return false
 	}
 	w.lost = false
-	if w.status == nil || !render.SameStatus(w.status.Status, reply.Status.Status) {
+	if w.screen != nil {
+		_ = w.screen.draw(w.progress(ctx, w.name, *reply.Status))
+	} else if w.status == nil || !render.SameStatus(w.status.Status, reply.Status.Status) {
 		w.tell(statusLine(w.name, reply.Status.Status))
 	}
 	w.status = reply.Status
@@ -76,6 +98,9 @@ func (w *waiter) over(ctx context.Context) bool {
 // unanswered tells of a server that does not answer, once: it may come back.
 func (w *waiter) unanswered(ctx context.Context, err error) {
 	if !w.lost && ctx.Err() == nil {
+		if w.screen != nil {
+			w.screen.leave()
+		}
 		w.cli.note("tidewait: %v; still waiting for application %s", err, w.name)
 	}
 	w.lost = true

@@ -48,18 +48,20 @@ func (c *cli) terminal() (width int) {
 	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return 0
 	}
-	width, _, err := term.GetSize(int(file.Fd()))
-	if err != nil || width <= 0 {
-		return 80
-	}
+	width, _ = terminalSize(file)
 	return width
 }
 
 // view returns how text is made for this output at the given moment.
 func (c *cli) view(now time.Time) render.Options {
-	width := c.terminal()
-	colour := width > 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	return render.Options{Now: now, Width: width, Colour: colour}
+	o := render.Options{Now: now, Width: c.terminal()}
+	if o.Width > 0 {
+		file, _ := c.out.(*os.File)
+		_, rows := terminalSize(file)
+		o.Height = rows - 1 // the cursor has the last one
+		o.Colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	}
+	return o
 }
 
 // addActor gives cmd the flag --actor and returns its value.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,5 +69,59 @@ func (c *cli) completeNodes(cmd *cobra.Command, args []string, _ string) ([]stri
 			names[i] = n.ID
 		}
 		return names
+	})
+}
+
+// completeWaits offers what there is for the filters of the list of waits.
+func (c *cli) completeWaits(cmd *cobra.Command) {
+	mustComplete(cmd, "kind", api.WaitKinds())
+	codes := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		kind, _ := cmd.Flags().GetString("kind")
+		return api.WaitCodes(kind), cobra.ShellCompDirectiveNoFileComp
+	}
+	for flag, words := range map[string]cobra.CompletionFunc{
+		"code": codes, "mission": c.completeMissions, "node": c.completeNodes,
+		"lattice": c.completeLattices, "app": c.completeWaitingApps, "phase": c.completeWaitingPhases,
+		"account": cobra.NoFileCompletions, "older-than": cobra.NoFileCompletions,
+	} {
+		if err := cmd.RegisterFlagCompletionFunc(flag, words); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (c *cli) completeLattices(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.complete(cmd, func(ctx context.Context, e *engine) []string {
+		list, _ := ask[api.LatticeList](ctx, e, api.SubjectLatticeList, api.ListRequest{})
+		names := make([]string, len(list.Lattices))
+		for i, l := range list.Lattices {
+			names[i] = l.Lattice
+		}
+		return slices.Compact(slices.Sorted(slices.Values(names)))
+	})
+}
+
+func (c *cli) completeWaitingApps(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return c.completeWaiting(cmd, func(w api.Wait) string { return w.Application })
+}
+
+func (c *cli) completeWaitingPhases(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return c.completeWaiting(cmd, func(w api.Wait) string { return w.Phase })
+}
+
+// completeWaiting offers a word of each wait.
+func (c *cli) completeWaiting(cmd *cobra.Command, word func(api.Wait) string) ([]string, cobra.ShellCompDirective) {
+	return c.complete(cmd, func(ctx context.Context, e *engine) []string {
+		list, _ := ask[api.WaitList](ctx, e, api.SubjectWaitList, api.WaitRequest{})
+		words := map[string]bool{}
+		for _, w := range list.Waits {
+			if word(w) != "" {
+				words[word(w)] = true
+			}
+		}
+		return slices.Sorted(maps.Keys(words))
 	})
 }

@@ -77,7 +77,8 @@ func (c *cli) startLocal(ctx context.Context, s config.Settings, env []string) (
 // serveLocal starts the workers, says where everything is, and waits for the end.
 func (c *cli) serveLocal(ctx context.Context, p *local.Product, s config.Settings) error {
 	c.note("· engine and gateway")
-	if _, err := p.StartWorker(ctx, "engine", []string{"engine", "gateway"}, "TIDEWAIT_GATEWAY_ID=gateway"); err != nil {
+	engine, err := p.StartWorker(ctx, "engine", []string{"engine", "gateway"}, "TIDEWAIT_GATEWAY_ID=gateway")
+	if err != nil {
 		return failed("%w", err)
 	}
 	for i := range s.Dev.Nodes {
@@ -98,18 +99,21 @@ func (c *cli) serveLocal(ctx context.Context, p *local.Product, s config.Setting
 	fmt.Fprintf(c.out, `
 Tidewait is up. Ctrl-C stops it.
 
-  Web UI     %s
+  Web UI     %[1]s
+  waits      %[1]s/namespaces/default/workflows?savedQuery=every%%20wait&query=ExecutionStatus%%3D%%22Running%%22%%20AND%%20TidewaitWait%%20IS%%20NOT%%20NULL
   Temporal   %s
   NATS       %s
   Postgres   %s
-  logs       %s
+  metrics    %s/metrics
+  health     %[5]s/readyz
+  logs       %[6]s
 
 In another terminal:
 
-  export PATH='%s':"$PATH" %s
+  export PATH='%[7]s':"$PATH" %[8]s
   tidewait mission launch examples/missions/hello.yaml --follow
   tidewait waits --watch
-`, p.Stack.UIURL, p.Stack.TemporalAddress, p.Stack.NATSURL, p.Stack.PostgresURL,
+`, p.Stack.UIURL, p.Stack.TemporalAddress, p.Stack.NATSURL, p.Stack.PostgresURL, engine.URL(),
 		filepath.Join(s.DataDir, "stack", "logs"), binDir(), exports(p.Stack.Env()))
 	select {
 	case <-ctx.Done():

@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"tidewait/internal/api"
 	"tidewait/internal/render"
 	"tidewait/internal/workspace"
 )
@@ -22,12 +21,8 @@ type exported struct {
 
 // export writes the files of a commit into a directory, or as a tar to standard
 // output.
-func (c *cli) export(ctx context.Context, e *engine, gateway string, r api.ArchiveRequest, dir string) error {
-	reply, err := askGateway[api.ArchiveReply](ctx, e, gateway, "archive", r)
-	if err != nil {
-		return err
-	}
-	path, err := e.download(ctx, reply.Bucket, reply.Object, reply.SHA256)
+func (c *cli) export(ctx context.Context, from source, phase, dir string) error {
+	path, commit, err := from.archive(ctx, phase)
 	if err != nil {
 		return err
 	}
@@ -45,8 +40,8 @@ func (c *cli) export(ctx context.Context, e *engine, gateway string, r api.Archi
 	if err != nil {
 		return failed("nothing was exported: %w", err)
 	}
-	report := exported{Export: dir, Commit: reply.Commit, Files: counts.Files, Bytes: counts.Bytes}
+	report := exported{Export: dir, Commit: commit, Files: counts.Files, Bytes: counts.Bytes}
 	return c.print(report, time.Now(), func(render.Options) string {
-		return fmt.Sprintf("%d files of commit %.12s are in %s\n", counts.Files, reply.Commit, dir)
+		return fmt.Sprintf("%d files of commit %.12s are in %s\n", counts.Files, commit, dir)
 	})
 }

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"go.temporal.io/sdk/temporal"
 
@@ -28,12 +29,11 @@ func (l *launcher) await(ctx context.Context, reply api.LaunchReply, follow bool
 		err = l.temporal.GetWorkflow(ctx, reply.WorkflowID, reply.RunID).Get(ctx, &result)
 	}()
 	if follow {
-		newFollower(l.cli, l.engine, reply).follow(ctx, ended)
+		newFollower(l.cli, l.engine, reply.Mission, reply.Launch).follow(ctx, ended)
 	}
 	<-ended
 	if ctx.Err() != nil {
-		return result, interrupted("interrupted; mission %s goes on: see it with `tidewait mission show %s`, or end it with `tidewait mission cancel %s --reason WHY`",
-			reply.Mission, reply.Mission, reply.Mission)
+		return result, goesOn(reply.Mission)
 	}
 	if err == nil || resultOf(err, &result) {
 		return result, nil
@@ -70,21 +70,21 @@ func (l *launcher) awaitFault(reply api.LaunchReply, err error) error {
 // terminal, a line per change elsewhere. With structured output the lines go to
 // standard error.
 type follower struct {
-	cli    *cli
-	engine *engine
-	reply  api.LaunchReply
+	cli     *cli
+	engine  *engine
+	mission string
+	launch  int
 
 	out    io.Writer
-	width  int // of the terminal; 0: lines
-	drawn  int // lines on the terminal that the next block replaces
+	screen *screen // nil: lines
 	before *api.MissionDetail
 	lost   bool // the last look failed
 }
 
-func newFollower(c *cli, e *engine, reply api.LaunchReply) *follower {
-	f := &follower{cli: c, engine: e, reply: reply, out: c.out, width: c.terminal()}
+func newFollower(c *cli, e *engine, mission string, launch int) *follower {
+	f := &follower{cli: c, engine: e, mission: mission, launch: launch, out: c.out, screen: c.newScreen()}
 	if c.structured() {
-		f.out, f.width = c.errs, 0
+		f.out = c.errs
 	}
 	return f
 }
@@ -93,6 +93,7 @@ func newFollower(c *cli, e *engine, reply api.LaunchReply) *follower {
 func (f *follower) follow(ctx context.Context, ended <-chan struct{}) {
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
+	resized := resizes(ctx)
 	for {
 		f.look(ctx)
 		select {
@@ -100,8 +101,31 @@ func (f *follower) follow(ctx context.Context, ended <-chan struct{}) {
 			return
 		case <-ended:
 			f.look(ctx)
+			f.finish()
 			return
 		case <-ticker.C:
+		case <-resized:
+		}
+	}
+}
+
+// toTheEnd looks until the mission has ended, as far as the engine knows, and
+// returns how.
+func (f *follower) toTheEnd(ctx context.Context) (api.MissionDetail, error) {
+	ticker := time.NewTicker(followInterval)
+	defer ticker.Stop()
+	resized := resizes(ctx)
+	for {
+		f.look(ctx)
+		if f.before != nil && f.before.Status != "running" {
+			f.finish()
+			return *f.before, nil
+		}
+		select {
+		case <-ctx.Done():
+			return api.MissionDetail{}, goesOn(f.mission)
+		case <-ticker.C:
+		case <-resized:
 		}
 	}
 }
@@ -109,15 +133,18 @@ func (f *follower) follow(ctx context.Context, ended <-chan struct{}) {
 // look shows what is new. An engine that does not answer is told once: the
 // mission goes on without it, and so does the wait for its end.
 func (f *follower) look(ctx context.Context) {
-	detail, err := showMission(ctx, f.engine, f.reply.Mission, f.reply.Launch)
+	detail, err := showMission(ctx, f.engine, f.mission, f.launch)
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
 		if !f.lost {
+			if f.screen != nil {
+				f.screen.leave()
+			}
 			f.cli.note("tidewait: %v; still waiting for the mission", err)
 		}
-		f.lost, f.drawn = true, 0
+		f.lost = true
 		return
 	}
 	f.lost = false
@@ -127,10 +154,8 @@ func (f *follower) look(ctx context.Context) {
 
 func (f *follower) show(detail api.MissionDetail) {
 	view := f.cli.view(time.Now())
-	if f.width > 0 {
-		block := view.Progress(detail)
-		fmt.Fprint(f.out, redraw(f.drawn, block))
-		f.drawn = rows(block, f.width)
+	if f.screen != nil {
+		_ = f.screen.draw(view.Progress(detail))
 		return
 	}
 	for _, line := range view.MissionChanges(f.before, detail) {
@@ -138,33 +163,26 @@ func (f *follower) show(detail api.MissionDetail) {
 	}
 }
 
-// redraw replaces the last lines of a terminal by block.
-func redraw(lines int, block string) string {
-	if lines == 0 {
-		return block
+// finish leaves all that is to be seen of the mission on the terminal.
+func (f *follower) finish() {
+	if f.screen == nil || f.before == nil {
+		return
 	}
-	return fmt.Sprintf("\x1b[%dA\x1b[J%s", lines, block)
+	view := f.cli.view(time.Now())
+	view.Height = 0
+	_ = f.screen.finish(view.Progress(*f.before))
 }
 
-// rows counts the lines that block takes on a terminal of the given width.
-func rows(block string, width int) int {
-	n := 0
-	for line := range strings.Lines(block) {
-		n += max(1, (visible(strings.TrimSuffix(line, "\n"))+width-1)/width)
-	}
-	return n
+// goesOn is the error of a command that was interrupted while it followed a mission.
+func goesOn(mission string) error {
+	return interrupted("interrupted; mission %s goes on: see it with `tidewait mission show %s`, or end it with `tidewait mission cancel %s --reason WHY`",
+		mission, mission, mission)
 }
 
-// visible counts the columns of a line, its colours left out.
-func visible(line string) int {
-	n := utf8.RuneCountInString(line)
-	for {
-		_, rest, found := strings.Cut(line, "\x1b[")
-		if !found {
-			return n
-		}
-		code, after, _ := strings.Cut(rest, "m")
-		n -= utf8.RuneCountInString(code) + len("\x1b[m")
-		line = after
-	}
+// resizes tells when the terminal has another size, until ctx ends.
+func resizes(ctx context.Context) <-chan os.Signal {
+	sizes := make(chan os.Signal, 1)
+	signal.Notify(sizes, syscall.SIGWINCH)
+	context.AfterFunc(ctx, func() { signal.Stop(sizes) })
+	return sizes
 }

@@ -9,15 +9,6 @@ import (
 	"tidewait/internal/api"
 )
 
-func TestRedraw(t *testing.T) {
-	require.Equal(t, "a\nb\n", redraw(0, "a\nb\n"))
-	require.Equal(t, "\x1b[2A\x1b[Jc\n", redraw(2, "c\n"))
-	require.Equal(t, 0, rows("", 10))
-	require.Equal(t, 2, rows("0123456789\n\n", 10))
-	require.Equal(t, 3, rows("0123456789a\nb\n", 10))
-	require.Equal(t, 1, rows("\x1b[1m01234\x1b[0m·6789\n", 10))
-}
-
 // A followed mission is told to its end, also when the engine is away between.
 func TestFollowerTellsChangesOnce(t *testing.T) {
 	t.Parallel()
@@ -25,7 +16,7 @@ func TestFollowerTellsChangesOnce(t *testing.T) {
 	var got outcome
 	c, out, errs := captured()
 	e := &engine{conn: b.conn, url: b.url}
-	f := newFollower(c, e, api.LaunchReply{Mission: "m", Launch: 1})
+	f := newFollower(c, e, "m", 1)
 	ctx := context.Background()
 
 	f.look(ctx)

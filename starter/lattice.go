@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,8 +47,9 @@ func latticeShowCommand(c *cli) *cobra.Command {
 		Long: `Show the hosts of a lattice and what they run, as the engine that observes it
 knows them now. A lattice is observed while something is deployed there, or when
 the setting wadm.watch names it. Without a name it is the lattice of wadm.lattice.`,
-		Example: "  tidewait lattice show default",
-		Args:    cobra.MaximumNArgs(1),
+		Example:           "  tidewait lattice show default",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: c.completeLattices,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			settings, err := c.load(cmd)
 			if err != nil {
@@ -80,14 +80,13 @@ func (c *cli) showLattice(ctx context.Context, e *engine, account, name string) 
 	if err != nil {
 		return err
 	}
-	waits, err := ask[api.WaitList](ctx, e, api.SubjectWaitList, api.WaitRequest{Lattice: name})
+	waits, err := ask[api.WaitList](ctx, e, api.SubjectWaitList, api.WaitRequest{Account: account, Lattice: name})
 	if err != nil {
 		return err
 	}
-	here := slices.DeleteFunc(waits.Waits, func(w api.Wait) bool { return w.Account != account })
 	shown := struct {
 		api.LatticeDetail
 		Waits []api.Wait `json:"waits"`
-	}{detail, here}
-	return c.print(shown, detail.Now, func(o render.Options) string { return o.Lattice(detail, here) })
+	}{detail, waits.Waits}
+	return c.print(shown, detail.Now, func(o render.Options) string { return o.Lattice(detail, waits.Waits) })
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,9 +83,15 @@ func TestLatticeShow(t *testing.T) {
 	for _, l := range []struct{ account, name string }{{"default", "prod"}, {"default", "default"}, {"ACME", "prod"}} {
 		b.answer(api.SubjectLattice(l.account, l.name), always(detail(l.account, l.name)))
 	}
-	b.answer(api.SubjectWaitList, always(api.WaitList{Now: since.Add(time.Minute), Waits: []api.Wait{
-		waitingApp("default", "prod", "shop"), waitingApp("ACME", "prod", "mail"),
-	}}))
+	asked := 0
+	b.answer(api.SubjectWaitList, func() any {
+		asked++
+		w := waitingApp("default", "prod", "shop")
+		if asked == 2 {
+			w = waitingApp("ACME", "prod", "mail")
+		}
+		return api.WaitList{Now: since.Add(time.Minute), Waits: []api.Wait{w}}
+	})
 	const host = `   1 host alive
   observer engine-a, epoch 3, since 12:19:05Z (60 s ago)
 
@@ -103,7 +110,7 @@ component  hello  4          -            -       registry.example.com/hello:1
 		"ACME/prod/mail  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n", ""},
 		b.run("lattice", "show", "prod", "--account", "ACME"))
 	require.Equal(t, b.run("lattice", "show", "default"), b.run("lattice", "show"), "the setting's lattice")
-	require.Equal(t, `{"lattice":"prod"}`, b.requests(api.SubjectWaitList)[0])
+	require.Equal(t, []string{`{"account":"default","lattice":"prod"}`, `{"account":"ACME","lattice":"prod"}`}, b.requests(api.SubjectWaitList)[:2])
 	require.Equal(t, outcome{0, `now: "2026-11-30T12:20:05Z"
 account: default
 lattice: prod
@@ -173,8 +180,19 @@ prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -   
 		`{"lattice":"prod"}`, `{"kind":"backoff","application":"shop"}`,
 		`{"kind":"dependency","code":"config_missing","lattice":"prod","application":"shop"}`,
 	}, b.requests(api.SubjectWaitList))
-	require.Equal(t, outcome{2, "", "tidewait: --kind \"host\" is not one of capacity, node, gateway, hold, observer, lattice, backoff, dependency\n"},
-		b.run("waits", "--kind", "host"))
+	for _, bad := range []struct{ args, why string }{
+		{"--kind host", `"host" is no kind of wait; there are capacity, node, gateway, hold, observer, lattice, backoff, dependency`},
+		{"--code full", `"full" is no code of a wait; there are capacity_cpu, capacity_memory, capacity_disk, capacity_slots, capacity_fragmented, ` +
+			`behind_in_queue, held_for_head, starting_limit, nodes_draining, nodes_lost, no_nodes_registered, not_evaluated, placer_unavailable, ` +
+			`node_silent, gateway_unreachable, results_bucket_full, awaiting_release, observer_absent, never_observed, no_live_hosts, no_eligible_host, ` +
+			`not_enough_hosts, hosts_taken, command_failed, command_refused, command_timed_out, config_missing, secret_missing, ` +
+			`shared_application_missing, link_conflict`},
+		{"--kind gateway --code capacity_cpu", "capacity_cpu is no code of waits of kind gateway; those are gateway_unreachable, results_bucket_full"},
+		{"--mission m --lattice prod", "nothing has both a mission and a lattice: missions run on nodes, applications in lattices"},
+		{"--older-than -1m", "an age of -1m0s is negative; give one such as 10m"},
+	} {
+		require.Equal(t, outcome{2, "", "tidewait: " + bad.why + "\n"}, b.run(append([]string{"waits"}, strings.Fields(bad.args)...)...))
+	}
 }
 
 func TestWatchedStatusPrintsChanges(t *testing.T) {

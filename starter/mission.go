@@ -49,10 +49,15 @@ func missionListCommand(c *cli) *cobra.Command {
 
 func missionShowCommand(c *cli) *cobra.Command {
 	var launch int
+	var follow bool
 	cmd := &cobra.Command{
-		Use:               "show NAME",
-		Short:             "Show one launch of a mission: its phases, runs and waits",
-		Example:           "  tidewait mission show nightly-port",
+		Use:   "show NAME",
+		Short: "Show one launch of a mission: its phases, runs and waits",
+		Long: `Show one launch of a mission: its phases, runs and waits, and who did what to it.
+With --follow it is shown what happens until the mission has ended, and the exit
+code is the mission's fate, as that of launch --follow.`,
+		Example: `  tidewait mission show nightly-port
+  tidewait mission show nightly-port --follow`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeMissions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,12 +66,34 @@ func missionShowCommand(c *cli) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if follow {
+					return c.followMission(ctx, e, detail)
+				}
 				return c.print(detail, time.Now(), func(o render.Options) string { return o.Mission(detail) })
 			})
 		},
 	}
 	addLaunch(cmd, &launch)
+	cmd.Flags().BoolVar(&follow, "follow", false, "show what happens until the mission has ended")
 	return cmd
+}
+
+// followMission shows what happens to a launch until it has ended.
+func (c *cli) followMission(ctx context.Context, e *engine, m api.MissionDetail) error {
+	if m.Status == "draft" {
+		return failed("mission %s is a draft, which does not run; launch it with `tidewait mission launch FILE --follow`", m.Name)
+	}
+	ended, err := newFollower(c, e, m.Name, m.Launch).toTheEnd(ctx)
+	if err != nil {
+		return err
+	}
+	result := api.MissionResult{Mission: m.Name, Launch: m.Launch, Status: ended.Status, FailureCode: ended.FailureCode, Failure: ended.Failure}
+	if c.structured() {
+		if err := c.print(result, time.Now(), nil); err != nil {
+			return err
+		}
+	}
+	return fate(result)
 }
 
 // addLaunch gives cmd the flag --launch.

@@ -67,7 +67,7 @@ func (c *cli) showNode(ctx context.Context, e *engine, name string) error {
 	if c.structured() {
 		return c.print(node, time.Now(), nil)
 	}
-	waits, err := ask[api.WaitList](ctx, e, api.SubjectWaitList, api.WaitRequest{})
+	waits, err := ask[api.WaitList](ctx, e, api.SubjectWaitList, api.WaitRequest{Node: name})
 	if err != nil {
 		return err
 	}

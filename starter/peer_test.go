@@ -21,6 +21,9 @@ import (
 // TestMain runs the command line as a shell would: with no settings of the
 // machine around it.
 func TestMain(m *testing.M) {
+	if args := os.Getenv(childArgs); args != "" {
+		os.Exit(run(strings.Fields(args), os.Stdin, os.Stdout, os.Stderr))
+	}
 	for _, pair := range os.Environ() {
 		name, _, _ := strings.Cut(pair, "=")
 		if strings.HasPrefix(name, "TIDEWAIT_") || strings.HasPrefix(name, "TEMPORAL_") {

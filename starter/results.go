@@ -4,15 +4,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"tidewait/internal/api"
+	"tidewait/internal/objects"
 	"tidewait/internal/render"
 	"tidewait/internal/workspace"
 )
@@ -99,18 +102,33 @@ func (c *cli) results(ctx context.Context, e *engine, name string, o resultsOpti
 	return err
 }
 
-// resultsOf answers from the gateway that holds a launch.
+// resultsOf answers from the gateway that holds a launch, and when that does not, from
+// what it has kept.
 func (c *cli) resultsOf(ctx context.Context, e *engine, detail api.MissionDetail, o resultsOptions) error {
-	name := detail.Name
-	request := api.ResultsRequest{Mission: name, Launch: detail.Launch}
+	err := c.resultsFrom(ctx, holder{e, detail.Gateway, detail.Name, detail.Launch}, detail.Name, o)
+	if ctx.Err() != nil || exitCode(err) != exitUnreachable {
+		return err
+	}
+	kept, done, keptErr := e.kept(ctx, detail.Name, detail.Launch)
+	switch {
+	case keptErr != nil:
+		return unreachable("%w; and what it has kept in the object store cannot be read: %w", err, keptErr)
+	case kept == nil:
+		return err
+	}
+	defer done()
+	c.note("%s", kept.said())
+	return c.resultsFrom(ctx, kept, detail.Name, o)
+}
+
+func (c *cli) resultsFrom(ctx context.Context, from source, name string, o resultsOptions) error {
 	if o.into != "" {
-		request.Partial = o.partial
-		return c.bringHome(ctx, e, detail.Gateway, request, o)
+		return c.bringHome(ctx, from, o)
 	}
 	if o.export != "" {
-		return c.export(ctx, e, detail.Gateway, api.ArchiveRequest{Mission: name, Launch: detail.Launch, Phase: o.phase}, o.export)
+		return c.export(ctx, from, o.phase, o.export)
 	}
-	results, err := askGateway[api.Results](ctx, e, detail.Gateway, "log", request)
+	results, err := from.log(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,7 +139,7 @@ func (c *cli) resultsOf(ctx context.Context, e *engine, detail api.MissionDetail
 		}
 	}
 	if o.diff || o.stat {
-		return c.diffs(ctx, e, detail.Gateway, request, results, o.stat)
+		return c.diffs(ctx, from, results, o.stat)
 	}
 	return c.print(results, time.Now(), func(o render.Options) string { return o.Results(results) })
 }
@@ -138,14 +156,11 @@ func orExpired(err error, m api.MissionDetail) error {
 }
 
 // diffs prints what each commit changed, in order.
-func (c *cli) diffs(ctx context.Context, e *engine, gateway string, r api.ResultsRequest, results api.Results, stat bool) error {
+func (c *cli) diffs(ctx context.Context, from source, results api.Results, stat bool) error {
 	diffs := make([]api.Diff, len(results.Commits))
 	for i, commit := range results.Commits {
 		var err error
-		diffs[i], err = askGateway[api.Diff](ctx, e, gateway, "diff", api.DiffRequest{
-			Mission: r.Mission, Launch: r.Launch, Phase: commit.Phase, Stat: stat,
-		})
-		if err != nil {
+		if diffs[i], err = from.diff(ctx, commit.Phase, stat); err != nil {
 			return err
 		}
 		if diffs[i].Cut {
@@ -177,39 +192,35 @@ type fetched struct {
 }
 
 // bringHome fetches the mission's branch into a local repository.
-func (c *cli) bringHome(ctx context.Context, e *engine, gateway string, r api.ResultsRequest, o resultsOptions) error {
+func (c *cli) bringHome(ctx context.Context, from source, o resultsOptions) error {
 	dir := o.into
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return usage("--into %s is not a directory; name a git repository", dir)
 	}
-	reply, err := askGateway[api.BundleReply](ctx, e, gateway, "bundle", r)
-	if err != nil {
-		return err
-	}
-	path, err := e.download(ctx, reply.Bucket, reply.Object, reply.SHA256)
+	path, branch, err := from.bundle(ctx, o.partial)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(path)
-	commit, err := workspace.FetchInto(ctx, dir, path, reply.Branch)
+	commit, err := workspace.FetchInto(ctx, dir, path, branch)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return failed("cannot fetch branch %s into %s: %w", reply.Branch, dir, err)
+		return failed("cannot fetch branch %s into %s: %w", branch, dir, err)
 	}
-	report := fetched{Into: dir, Branch: reply.Branch, Commit: commit, Pushed: o.push}
+	report := fetched{Into: dir, Branch: branch, Commit: commit, Pushed: o.push}
 	if o.push != "" {
-		err := workspace.Push(ctx, dir, o.push, reply.Branch)
+		err := workspace.Push(ctx, dir, o.push, branch)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			return failed("branch %s is in %s, but was not pushed: %w", reply.Branch, dir, err)
+			return failed("branch %s is in %s, but was not pushed: %w", branch, dir, err)
 		}
 	}
 	return c.print(report, time.Now(), func(render.Options) string {
-		text := fmt.Sprintf("branch %s is now in %s at %s; see it with: git -C %s log %s\n", reply.Branch, dir, commit, dir, reply.Branch)
+		text := fmt.Sprintf("branch %s is now in %s at %s; see it with: git -C %s log %s\n", branch, dir, commit, dir, branch)
 		if o.push != "" {
 			text += fmt.Sprintf("it was pushed to %s\n", o.push)
 		}
@@ -224,30 +235,23 @@ func (e *engine) download(ctx context.Context, bucket, name, sum string) (path s
 	if err != nil {
 		return "", err
 	}
-	object, err := store.Get(ctx, name)
-	if err != nil {
-		return "", failed("cannot get the object %s from %s: %w", name, bucket, err)
-	}
+	object := objects.Open(ctx, e.conn, store, name)
 	defer object.Close()
-	file, err := os.CreateTemp("", "tidewait-results-*")
-	if err != nil {
-		return "", fmt.Errorf("cannot write the results: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(file.Name())
-		}
-	}()
-	defer file.Close()
 	digest := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(file, digest), object); err != nil {
-		if ctx.Err() != nil {
-			return "", ctx.Err()
-		}
+	path, err = temporary(func(w io.Writer) error {
+		_, err := io.Copy(io.MultiWriter(w, digest), object)
+		return err
+	})
+	switch got := hex.EncodeToString(digest.Sum(nil)); {
+	case err != nil && ctx.Err() != nil:
+		return "", ctx.Err()
+	case errors.Is(err, jetstream.ErrObjectNotFound):
+		return "", failed("cannot get the object %s from %s: %w", name, bucket, err)
+	case err != nil:
 		return "", failed("the object %s did not arrive whole: %w", name, err)
-	}
-	if got := hex.EncodeToString(digest.Sum(nil)); got != sum {
+	case got != sum:
+		os.Remove(path)
 		return "", failed("the object %s has the digest %s, not %s; nothing was taken from it", name, got, sum)
 	}
-	return file.Name(), nil
+	return path, nil
 }

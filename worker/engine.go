@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 	"golang.org/x/sync/errgroup"
@@ -15,6 +16,7 @@ import (
 	"tidewait/config"
 	"tidewait/internal/api"
 	"tidewait/internal/engine"
+	"tidewait/internal/meter"
 	"tidewait/internal/observatory"
 	"tidewait/internal/store"
 	"tidewait/internal/wadmapi"
@@ -35,29 +37,40 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	defer db.Close()
+	db.OnWaitEnd(svc.meter.WaitEnded)
+	if err := meter.Fleet(svc.meters, db, svc.log); err != nil {
+		return err
+	}
+	svc.health.Check("engine: postgres", db.Ping)
 
 	g, ctx := errgroup.WithContext(ctx)
 	dispatcher := engine.NewDispatcher(db, svc.temporal, svc.log)
 	placer := engine.NewPlacer(ctx, db, s.Fleet.RetryInterval, dispatcher.Kick, svc.log)
 	defer placer.Wait()
+	placer.Meter, placer.Health, dispatcher.Loop = svc.meter, svc.health, svc.health.Loop("dispatcher", engine.DispatchEvery)
 	freed := func() { placer.Wake(ctx) }
 	publisher := &wadmapi.Publisher{JS: svc.js, Multitenant: s.Wadm.Multitenant}
 	if err := publisher.EnsureStreams(ctx); err != nil {
 		return err
 	}
 	courier := engine.NewCourier(db, publisher, svc.temporal, svc.log)
+	courier.Health = svc.health
 	applications := wadmapi.Server{Store: db, NATS: svc.nats, Settings: s.Wadm, Changed: courier.Kick, Log: svc.log}
 	lattices := &observatory.Observatory{
 		Store: db, Temporal: svc.temporal, NATS: svc.nats, Connect: svc.hosts, Engine: engineID(), Watch: s.Wadm.Watch, Changed: courier.Kick, Log: svc.log,
+		Meter: svc.meter, Health: svc.health,
 	}
 	kept := engine.Retention{Runs: s.Fleet.RunTTL, Waits: s.Fleet.WaitTTL, Results: s.Fleet.ResultTTL, Logs: s.Fleet.LogTTL}
 	sweep := engine.Sweep{
 		Store: db, Temporal: svc.temporal, Every: s.Fleet.SweepInterval, Freed: freed, Courier: courier, Watch: s.Wadm.Watch, Kept: kept, Log: svc.log,
+		Loop: svc.health.Loop("sweep", s.Fleet.SweepInterval),
 	}
 	server := engine.Server{
 		Store: db, Placer: placer, Retry: s.Fleet.RetryInterval, Kept: kept, Changed: courier.Kick, Version: version, Log: svc.log,
 	}
-	listening := engine.Listening{Store: db, NATS: svc.nats, Every: rules.ListenEvery(), Log: svc.log}
+	listening := engine.Listening{
+		Store: db, NATS: svc.nats, Every: rules.ListenEvery(), Log: svc.log, Loop: svc.health.Loop("listening", rules.ListenEvery()),
+	}
 	secrets := engine.Secrets{Store: db, NATS: svc.nats, Version: version, Log: svc.log}
 
 	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
@@ -72,7 +85,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 		}),
 	})
 	registerWorkflows(w)
-	(&activities.Engine{Store: db, Placer: placer, Fleet: s.Fleet, Freed: freed}).Register(w)
+	(&activities.Engine{Store: db, Placer: placer, Fleet: s.Fleet, Freed: freed, Meter: svc.meter}).Register(w)
 	if err := w.Start(); err != nil {
 		return err
 	}
@@ -89,6 +102,9 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	defer observers.Stop()
+
+	svc.checkQueue("engine", workflows.TaskQueue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
+	svc.checkQueue("engine", workflows.ObserveQueue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 
 	g.Go(func() error { dispatcher.Run(ctx); return nil })
 	g.Go(func() error { sweep.Run(ctx); return nil })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/worker"
 
 	"tidewait/activities"
@@ -27,7 +28,7 @@ func runGateway(ctx context.Context, svc *services, ready func()) error {
 	}
 	g := &gateway.Gateway{
 		ID: id, Version: version, Checkouts: checkouts, Secrets: s.Gateway.Secrets(), JS: svc.js, NATS: svc.nats,
-		Heartbeat: s.Fleet.HeartbeatInterval, Log: svc.log,
+		Heartbeat: s.Fleet.HeartbeatInterval, Log: svc.log, Loop: svc.health.Loop("heartbeat of gateway "+id, s.Fleet.HeartbeatInterval),
 		Retention: gateway.Retention{Results: s.Fleet.ResultTTL, Objects: s.Fleet.ObjectTTL, Every: s.Fleet.SweepInterval},
 	}
 	w := worker.New(svc.temporal, workflows.GatewayQueue(id), worker.Options{
@@ -38,5 +39,6 @@ func runGateway(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	defer w.Stop()
+	svc.checkQueue("gateway", workflows.GatewayQueue(id), enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	return g.Run(ctx, svc.nats, ready)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/worker"
 
 	"tidewait/activities"
@@ -78,6 +79,7 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 		Heartbeat: s.Fleet.HeartbeatInterval, Lease: s.Fleet.Lease, StepTimeout: s.Node.StepTimeout, ProbeTimeout: s.Node.ProbeTimeout,
 		KillGrace: s.Node.KillGrace, Dir: dir, KeepRuns: s.Node.KeepRuns,
 		Limits: vm.Limits{Files: s.Node.ResultFiles, Bytes: s.Node.ResultBytes}, Backends: backends, Former: former, Images: images, NATS: svc.nats, Logs: logs, Log: svc.log,
+		Loop: svc.health.Loop("heartbeat of node "+id, s.Fleet.HeartbeatInterval),
 	})
 	if err != nil {
 		return err
@@ -94,6 +96,7 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	defer w.Stop()
+	svc.checkQueue("node", workflows.NodeQueue(id), enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	registered := make(chan struct{})
 	go func() {
 		select {

@@ -1,22 +1,30 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/metric"
 	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
 
 	"tidewait/config"
+	"tidewait/internal/health"
+	"tidewait/internal/logkey"
+	"tidewait/internal/meter"
 	"tidewait/internal/provision"
+	"tidewait/internal/telemetry"
 )
 
 var roles = []string{"engine", "gateway", "node"}
@@ -32,7 +40,8 @@ func runCommand() *cobra.Command {
   gateway  git checkouts and workspace bundles; needs Temporal, NATS
   node     virtual machines; needs Temporal, NATS
 
-A line "ready" on standard output says that a role works.`,
+A line "ready" on standard output says that a role works. With telemetry.address a line
+"telemetry" before that says where metrics and health are served.`,
 		Example: "  tidewait-worker run --roles engine,gateway\n  tidewait-worker run --roles node --node.id node-a",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,7 +54,7 @@ A line "ready" on standard output says that a role works.`,
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), s, asked, log, func(role string) { fmt.Fprintf(cmd.OutOrStdout(), "ready %s\n", role) })
+			return run(cmd.Context(), s, asked, log, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringSliceVar(&asked, "roles", roles, "roles to run")
@@ -61,26 +70,58 @@ type services struct {
 	nats     *nats.Conn
 	js       jetstream.JetStream
 	log      *slog.Logger
+	identity string // of this process, in Temporal
+	health   *health.Health
+	meters   metric.MeterProvider
+	meter    *meter.Meter
 }
 
 // connectTime bounds the first connection to each service.
 const connectTime = 10 * time.Second
 
-func run(ctx context.Context, s config.Settings, asked []string, log *slog.Logger, ready func(role string)) error {
-	svc, err := connect(ctx, s, log)
+func run(ctx context.Context, s config.Settings, asked []string, log *slog.Logger, out io.Writer) error {
+	h := health.New(s.Telemetry.StuckAfter)
+	working := make(map[string]*atomic.Bool, len(asked))
+	for _, role := range asked {
+		working[role] = &atomic.Bool{}
+		h.Check(role+": works", whether(working[role]))
+	}
+	t, err := telemetry.Start(ctx, telemetry.Options{
+		Service: "tidewait-worker", Version: version, Address: s.Telemetry.Address, Health: h, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := t.Close(ctx); err != nil {
+			log.Warn("what was measured last was not sent", "error", err)
+		}
+	}()
+	if url := t.URL(); url != "" {
+		fmt.Fprintf(out, "telemetry %s\n", url)
+	}
+	svc, err := connect(ctx, s, log, t)
 	if err != nil {
 		return err
 	}
 	defer svc.close()
+	if err := svc.watch(h, t); err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, role := range asked {
 		work := map[string]func(context.Context, *services, func()) error{
 			"engine": runEngine, "gateway": runGateway, "node": runNode,
 		}[role]
 		roleServices := *svc
-		roleServices.log = log.With("role", role)
+		roleServices.log = log.With(logkey.Role, role)
 		g.Go(func() error {
-			if err := work(ctx, &roleServices, func() { ready(role) }); err != nil {
+			defer working[role].Store(false)
+			ready := func() {
+				working[role].Store(true)
+				fmt.Fprintf(out, "ready %s\n", role)
+			}
+			if err := work(ctx, &roleServices, ready); err != nil {
 				return fmt.Errorf("role %s: %w", role, err)
 			}
 			return nil
@@ -89,7 +130,7 @@ func run(ctx context.Context, s config.Settings, asked []string, log *slog.Logge
 	return g.Wait()
 }
 
-func connect(ctx context.Context, s config.Settings, log *slog.Logger) (*services, error) {
+func connect(ctx context.Context, s config.Settings, log *slog.Logger, t *telemetry.Telemetry) (*services, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	svc := &services{settings: s, log: log}
@@ -106,6 +147,12 @@ func connect(ctx context.Context, s config.Settings, log *slog.Logger) (*service
 		svc.close()
 		return nil, err
 	}
+	if err := t.Temporal(&options); err != nil {
+		svc.close()
+		return nil, err
+	}
+	svc.identity = cmp.Or(options.Identity, identity())
+	options.Identity = svc.identity
 	if svc.temporal, err = client.DialContext(ctx, options); err != nil {
 		svc.close()
 		return nil, fmt.Errorf("connect to Temporal at %s: %w", options.HostPort, err)

@@ -54,6 +54,8 @@ type application struct {
 	seen   int64 // the newest revision told of when the latest look began
 	wake   workflow.ReceiveChannel
 	nudge  workflow.ReceiveChannel
+	// numbered counts the nudges of this run, whose names they are recorded by.
+	numbered int
 
 	revision int64 // of what was deployed at the latest look
 	backoff  scaler.Backoff
@@ -105,7 +107,7 @@ func (a *application) listen() error {
 func (a *application) look() (AssessResult, error) {
 	in := AssessInput{
 		Key: a.key, Revision: a.revision, Backoff: a.backoff, Pending: a.pending(), Results: a.results,
-		Nudged: drain(a.nudge),
+		Nudged: a.nudge.Len() > 0, Acts: a.takeNudges(),
 	}
 	drain(a.wake)
 	a.seen, a.results, a.again = a.wanted, nil, false
@@ -115,6 +117,21 @@ func (a *application) look() (AssessResult, error) {
 	}
 	a.revision, a.backoff = res.Revision, res.Backoff
 	return res, a.show(res)
+}
+
+// takeNudges empties the channel of nudges and returns who sent them, as far as it
+// can be read. Whoever looks at the application records them.
+func (a *application) takeNudges() []ledger.Act {
+	var acts []ledger.Act
+	for said := any(nil); a.nudge.ReceiveAsync(&said); said = nil {
+		a.numbered++
+		actor, note := readWords(said)
+		acts = append(acts, ledger.Act{
+			Key:  fmt.Sprintf("%s/%s/%d", workflow.GetInfo(a.ctx).OriginalRunID, ledger.ActNudge, a.numbered),
+			Verb: ledger.ActNudge, Actor: actor, Note: note,
+		})
+	}
+	return acts
 }
 
 // observerPickup is how long a lattice's observer may take before its absence

@@ -254,6 +254,31 @@ func TestApplicationBacksOff(t *testing.T) {
 	require.Equal(t, failingApp(4*time.Minute).Backoff, looks[1].Backoff)
 }
 
+// TestApplicationSaysWhoNudged: whoever looks is told once of each nudge, also of
+// those that name nobody.
+func TestApplicationSaysWhoNudged(t *testing.T) {
+	e := newEnv(t)
+	s := newScript(e.fakes, failingApp(time.Hour))
+	e.signal(time.Minute, api.SignalNudge, api.Nudge{Actor: "ann"})
+	e.RegisterDelayedCallback(func() {
+		e.SignalWorkflow(api.SignalNudge, nil)
+		e.SignalWorkflow(api.SignalNudge, map[string]any{"actor": "bob", "note": "the image is there"})
+	}, 2*time.Minute)
+	e.revise(3*time.Minute, 2, func() { s.then(undeployed) })
+	require.NoError(t, e.application(appInput))
+	var told [][]ledger.Act
+	for _, in := range s.looks() {
+		told = append(told, in.Acts)
+	}
+	require.Equal(t, [][]ledger.Act{
+		nil,
+		{{Key: "/nudge/1", Verb: "nudge", Actor: "ann"}},
+		{{Key: "/nudge/2", Verb: "nudge"}},
+		{{Key: "/nudge/3", Verb: "nudge", Actor: "bob", Note: "the image is there"}},
+		nil,
+	}, told, "the test environment's runs have no id")
+}
+
 // TestApplicationAfterLostCommands: commands whose engine died are not counted
 // as failed; the lattice is looked at instead.
 func TestApplicationAfterLostCommands(t *testing.T) {

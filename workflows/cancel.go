@@ -53,7 +53,7 @@ func (c *cancellation) sentence(natively string) string {
 	}
 	actor, reason := c.by.Actor, c.by.Reason
 	if actor == "" {
-		actor = "somebody"
+		actor = api.Act{Via: api.ViaTemporal}.Who()
 	}
 	if reason == "" {
 		reason = "no reason given"

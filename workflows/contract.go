@@ -372,6 +372,7 @@ type AssessInput struct {
 	Pending  []scaler.Command `json:"pending,omitempty"` // sent, and not answered
 	Results  []CommandResult  `json:"results,omitempty"` // of commands, since the last look
 	Nudged   bool             `json:"nudged,omitempty"`  // what failed is tried again now
+	Acts     []ledger.Act     `json:"acts,omitempty"`    // of people, since the last look
 }
 
 // AssessResult is what an application needs.

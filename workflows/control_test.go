@@ -536,11 +536,11 @@ func TestARunIsCancelledWithWhoAndWhyAsFarAsKnown(t *testing.T) {
 			sentence: "cancelled by ann: wrong branch", by: cancelBy("ann", "wrong branch"),
 		},
 		"by signal, nameless": {
-			send: func(e *env) { e.SignalWorkflow(api.SignalCancel, nil) }, sentence: "cancelled by somebody: no reason given", by: cancelBy("", ""),
+			send: func(e *env) { e.SignalWorkflow(api.SignalCancel, nil) }, sentence: "cancelled by somebody through the Temporal API: no reason given", by: cancelBy("", ""),
 		},
 		"by signal, in words": {
 			send:     func(e *env) { e.SignalWorkflow(api.SignalCancel, "wrong branch") },
-			sentence: "cancelled by somebody: wrong branch", by: cancelBy("", "wrong branch"),
+			sentence: "cancelled by somebody through the Temporal API: wrong branch", by: cancelBy("", "wrong branch"),
 		},
 		"natively": {send: func(e *env) { e.CancelWorkflow() }, sentence: "cancelled with its mission or through Temporal"},
 		"by both": {

@@ -58,6 +58,7 @@ type phase struct {
 	cancel cancellation
 
 	in       PhaseInput
+	lingers  bool // the node may still have the machine of the latest run
 	progress PhaseProgress
 	waits    waits
 	gate     *ledger.Gate // what to say at the next look before the queue; nil: nothing new
@@ -172,6 +173,7 @@ func (p *phase) finish(end *phaseEnd) error {
 	ctx, stop := workflow.NewDisconnectedContext(p.ctx)
 	defer stop()
 	in := FinishPhaseInput{PhaseID: p.in.PhaseID, Run: end.run, End: end.Ended}
+	in.Run.Lingers = p.lingers
 	end.Ended = ledger.Ended{}
 	return callEngine(ctx, "record: "+in.End.Status, ActivityFinishPhase, in, &end.Ended)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
+	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
 	"tidewait/internal/vm"
@@ -263,6 +264,39 @@ func TestARunIsGoneOnWith(t *testing.T) {
 	require.False(t, runs[0].Resume)
 	runs[0].Resume = true
 	require.Equal(t, []workflows.ExecuteRunInput{runs[0], runs[0], runs[0]}, runs)
+}
+
+// TestTheRoomOfARunWhoseNodeIsSilentIsNotGivenBack says so to the database, when the
+// phase is cancelled meanwhile.
+func TestTheRoomOfARunWhoseNodeIsSilentIsNotGivenBack(t *testing.T) {
+	silent := ledger.Verdict{Reason: "node node-a is silent", Node: "node-a", Since: since, Until: since.Add(time.Minute), Left: time.Minute}
+	for name, c := range map[string]struct {
+		executed error
+		lingers  bool
+	}{
+		"the agent is away":             {heartbeatLost(), true},
+		"the agent ends it":             {temporal.NewCanceledError(), false},
+		"the agent leaves it to others": {errors.New("the node's agent was stopped, and the next one goes on with the run"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
+				e.SignalWorkflow(api.SignalCancel, api.Cancel{Actor: "ann", Reason: "enough"})
+				return workflows.ExecuteRunResult{}, c.executed
+			}
+			e.judgeRun = func(_ context.Context, in workflows.JudgeRunInput) (ledger.Verdict, error) {
+				if in.Retrying {
+					return ledger.Verdict{}, temporal.NewApplicationError(silent.Reason, workflows.ErrTypeNodeSilent)
+				}
+				return silent, nil
+			}
+
+			require.Equal(t, "cancelled", e.endedPhase(phaseInput()).Status)
+			end := inputs[workflows.FinishPhaseInput](e.fakes)
+			require.Len(t, end, 1)
+			require.Equal(t, c.lingers, end[0].Run.Lingers)
+		})
+	}
 }
 
 // TestARunThatIsGoneOnWithMayBeGoneAfterAll queues the phase again.

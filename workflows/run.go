@@ -70,6 +70,7 @@ func (p *phase) runToEnd(placed ledger.Placed, now string) (res ExecuteRunResult
 		ignored = ignoredNow(ignored, resume, err)
 		v, err := p.awaitVerdict(placed, ignored >= maxIgnored)
 		if err != nil || v.Gone {
+			p.lingers = !v.Gone
 			return res, evicted, v.Reason, err
 		}
 		if err := p.waits.clear(p.ctx, now+"\nThe node's agent was started again, and goes on with it.\n", AttrNode.ValueSet(placed.NodeID)); err != nil {
@@ -134,6 +135,9 @@ func (p *phase) run(placed ledger.Placed, resume bool, evicted *ledger.Evict) (E
 	}
 	var res ExecuteRunResult
 	err := run.Get(apart, &res)
+	// The agent that ends a run because it was cancelled destroys its machine first.
+	// One that another agent left may be there though nobody took the run up.
+	p.lingers = err != nil && (resume || !temporal.IsCanceledError(err))
 	p.pin(res.Images)
 	return res, evicted, err
 }

@@ -27,6 +27,17 @@ type adopted struct {
 	stopped func() bool
 }
 
+// left is how much of its turn the run has. From the end of its command until
+// there is an agent to collect what it made, the turn stands still.
+func (w *adopted) left() time.Duration {
+	if w.machine != nil {
+		if at := w.machine.EndedAt(); at != 0 {
+			return w.entry.EndsAt - at
+		}
+	}
+	return w.entry.Left()
+}
+
 // recover goes on with the runs of an earlier agent where that is possible, and
 // ends what else it left. Runs that it ends are lost. They are not reported as
 // ended, so that their phases, which the engine places again, keep the room that
@@ -147,13 +158,14 @@ func (a *Agent) adopt(e journal.Entry, machine vm.Kept) {
 		stop: stop, kill: func() { a.kill(e.Input) }, epoch: e.Input.Epoch, gone: make(chan struct{}),
 		adopted: &adopted{e, machine, func() bool { return ctx.Err() != nil }},
 	}
+	left := r.adopted.left()
 	a.mu.Lock()
 	a.runs[e.Run()] = r
 	a.mu.Unlock()
-	a.Log.Info("going on with a run of an earlier agent", "run", e.Run(), "step", e.Step, "turn_left", e.Left().Round(time.Second))
+	a.Log.Info("going on with a run of an earlier agent", "run", e.Run(), "step", e.Step, "turn_left", left.Round(time.Second))
 	if machine != nil {
 		// Whoever asks for the run ends it with its turn, and then collects nothing.
-		overdue := time.AfterFunc(e.Left()+a.StepTimeout, func() { stop(errTurnIsOver) })
+		overdue := time.AfterFunc(left+a.StepTimeout, func() { stop(errTurnIsOver) })
 		context.AfterFunc(ctx, func() { overdue.Stop() })
 	}
 	go a.await(ctx, r)

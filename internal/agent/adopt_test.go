@@ -254,6 +254,42 @@ func TestTheTurnGoesOn(t *testing.T) {
 	b.nothingLeft(t)
 }
 
+// TestACommandThatEndedInItsTurnHas: it counts when it ended, not when the next agent
+// was there to see it.
+func TestACommandThatEndedInItsTurnHas(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		want   string
+	}{
+		"in time":  {"echo ready; sleep 0.3; echo made > made.txt", ""},
+		"too late": {"echo ready; sleep 2.6; echo made > made.txt", "turn_exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			a := n.next(usual)
+			in := a.solo("r1-1", 1, c.script)
+			in.Turn = 2500 * time.Millisecond
+			began := boot.Now()
+			done := a.begin(t, in)
+			require.Eventually(t, func() bool { return len(a.log(t, "r1-1")) == 1 }, 10*time.Second, time.Millisecond)
+			a.stop()
+			require.Error(t, (<-done).err)
+			require.Eventually(t, func() bool { return boot.Now() > began+3*time.Second }, 10*time.Second, 10*time.Millisecond)
+
+			b := n.next(func(o *agent.Options) { o.StepTimeout = 2 * time.Second })
+			res, err := b.Execute(t.Context(), resumed(in), nil)
+			require.NoError(t, err)
+			require.Equal(t, c.want, res.FailureCode, res.Failure)
+			if c.want == "" {
+				require.Equal(t, &vm.Exit{}, res.Exit)
+				require.Equal(t, []string{"made.txt"}, b.files(t, &res.Results))
+			}
+			b.nothingLeft(t)
+		})
+	}
+}
+
 // TestTheTurnOfARunThatNobodyAsksForEnds, some time after it would have.
 func TestTheTurnOfARunThatNobodyAsksForEnds(t *testing.T) {
 	n := newNode(t)

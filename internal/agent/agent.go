@@ -27,6 +27,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/boot"
 	"tidewait/internal/capacity"
+	"tidewait/internal/health"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/runlog"
 	"tidewait/internal/vm"
@@ -62,6 +63,7 @@ type Options struct {
 	NATS   *nats.Conn
 	Logs   *runlog.Publisher // nil: over NATS, within the default limits
 	Log    *slog.Logger
+	Loop   *health.Loop // that heartbeats go on; nil: nobody watches
 }
 
 // Agent is the agent of one node.
@@ -192,6 +194,7 @@ func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) error {
 	for {
 		sent := time.Now()
 		err := a.beat(ctx)
+		a.Loop.Beat()
 		var end *Ended
 		switch {
 		case err == nil:

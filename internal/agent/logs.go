@@ -43,7 +43,7 @@ const resumeTime = 10 * time.Second
 func (w *logWriter) resume(ctx context.Context, log *slog.Logger) (from vm.Position) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumeTime)
 	defer cancel()
-	at, err := w.log.Position(ctx)
+	at, err := w.log.Resume(ctx)
 	if err == nil && at != "" {
 		_, err = fmt.Sscanf(at, "%d %d %d", &from.Stdout, &from.Stderr, &from.Lines)
 	}
@@ -51,7 +51,6 @@ func (w *logWriter) resume(ctx context.Context, log *slog.Logger) (from vm.Posit
 		log.Warn("nobody can say how far the log got: lines may be in it twice", "error", err)
 		return vm.Position{}
 	}
-	w.log.Spend(from.Lines, from.Stdout+from.Stderr)
 	return from
 }
 

@@ -261,7 +261,7 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	var res workflows.ExecuteRunResult
 	left := e.in.Turn
 	if e.adopted != nil {
-		left = e.entry.Left()
+		left = e.adopted.left()
 	}
 	turn, cancel := context.WithTimeoutCause(ctx, left, errTurnIsOver)
 	defer cancel()
@@ -400,9 +400,13 @@ func late(err error) bool {
 	return errors.As(err, &f) && f.Code == vm.StepTimeout
 }
 
+func (e *execution) sayAnew() {
+	e.agent.Log.Warn("a machine did not take its workspace in time; another is started", "run", e.in.Machine.RunID)
+}
+
 // anew replaces a machine that takes nothing in. Nothing has run in it.
 func (e *execution) anew(ctx context.Context, spec vm.Spec) (vm.VM, error) {
-	e.agent.Log.Warn("a machine did not take its workspace in time; another is started", "run", spec.RunID)
+	e.sayAnew()
 	if err := e.backend.Destroy(ctx, spec.RunID); err != nil {
 		return nil, err
 	}

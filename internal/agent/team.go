@@ -104,7 +104,7 @@ func (t *team) steps(ctx context.Context) workflows.ExecuteRunResult {
 		return t.failed(turn, vm.BootFailed, err)
 	}
 	t.step("inject")
-	if err := t.each(turn, (*member).injectFiles); err != nil {
+	if err := t.machines.Each(turn, t.injectFiles); err != nil {
 		return t.failed(turn, vm.InjectFailed, err)
 	}
 	asking := execution{agent: t.agent, in: t.in, run: t.run}
@@ -136,7 +136,25 @@ func (t *team) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if err := t.each(turn, (*member).collectFiles); err != nil {
 		return t.failed(turn, vm.CollectFailed, err)
 	}
-	return t.result()
+	return bounded(t.result())
+}
+
+// bounded refuses the results of a run whose machines have deleted so much
+// together that the names would not arrive.
+func bounded(res workflows.ExecuteRunResult) workflows.ExecuteRunResult {
+	size := 0
+	for _, m := range res.Agents {
+		size += vm.DeletedBytes(m.Deleted)
+	}
+	if size <= vm.MaxDeletedBytes {
+		return res
+	}
+	for i := range res.Agents {
+		res.Agents[i].Results, res.Agents[i].Deleted = nil, nil
+	}
+	res.Partial = false
+	return failed(res, vm.ResultsTooLarge, fmt.Errorf(
+		"the names of the files that the machines have deleted take %d bytes together, and may take %d; collect less of them", size, vm.MaxDeletedBytes))
 }
 
 // create starts all machines, or none.
@@ -206,9 +224,21 @@ func (t *team) each(ctx context.Context, do func(*member, context.Context, vm.VM
 	return t.machines.Each(ctx, func(ctx context.Context, m group.Machine) error { return do(t.byRun[m.RunID], ctx, m.VM) })
 }
 
-func (m *member) injectFiles(ctx context.Context, machine vm.VM) error {
+// injectFiles gives a machine its files. One that takes nothing in is replaced, as
+// that of a phase of one machine is.
+func (t *team) injectFiles(ctx context.Context, machine group.Machine) error {
+	m := t.byRun[machine.RunID]
 	m.step("inject", &m.result.Info)
-	return m.inject(ctx, machine, m.agent.StepTimeout)
+	err := m.inject(ctx, machine.VM, firstInject(m.agent.StepTimeout))
+	if !late(err) || ctx.Err() != nil {
+		return err
+	}
+	m.sayAnew()
+	if machine, err = t.machines.Replace(ctx, machine); err != nil {
+		return orCause(ctx, err)
+	}
+	m.step("inject", &m.result.Info)
+	return m.inject(ctx, machine.VM, m.agent.StepTimeout)
 }
 
 func (t *team) logs(m group.Machine) vm.LogSink { return t.byRun[m.RunID].logs.line }
@@ -267,7 +297,7 @@ func (t *team) interrupted(ctx, turn context.Context) workflows.ExecuteRunResult
 	for _, m := range t.members {
 		res.Partial = res.Partial || m.result.Results != nil
 	}
-	return failed(res, vm.MachineDied, t.kept(s))
+	return bounded(failed(res, vm.MachineDied, t.kept(s)))
 }
 
 // keepEnded collects, as soon as a run is stopped whose work is wanted, what those

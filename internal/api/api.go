@@ -29,6 +29,7 @@ const (
 	SubjectNodeUnretire = "tidewait.api.node.unretire" // NodeRequest → Node
 	SubjectWaitList     = "tidewait.api.wait.list"     // WaitRequest → WaitList
 	SubjectAppImport    = "tidewait.api.app.import"    // ImportRequest → ImportReply
+	SubjectAppShow      = "tidewait.api.app.show"      // AppRequest → AppDetail
 )
 
 // SubjectGateway returns the subject on which gateway id serves what only it
@@ -70,15 +71,6 @@ type NodeRequest struct {
 	Actor    string `json:"actor"`
 	Reason   string `json:"reason,omitempty"`
 	Deadline int64  `json:"deadlineMs,omitempty"` // drain only: milliseconds until running phases are stopped; 0: never
-}
-
-// WaitRequest filters the list of waits.
-type WaitRequest struct {
-	Kind        string `json:"kind,omitempty"`
-	Code        string `json:"code,omitempty"`
-	Mission     string `json:"mission,omitempty"`
-	Lattice     string `json:"lattice,omitempty"` // leaves applications only, as the next does
-	Application string `json:"application,omitempty"`
 }
 
 // MissionList is the reply to SubjectMissionList, newest first.
@@ -154,14 +146,6 @@ type Partial struct {
 	Commit string `json:"commit"`
 }
 
-// Act is something a person did to a mission or a phase.
-type Act struct {
-	Verb  string    `json:"verb"` // nudge, cancel, release
-	Actor string    `json:"actor,omitempty"`
-	Note  string    `json:"note,omitempty"` // why
-	At    time.Time `json:"at"`
-}
-
 // Run is one real attempt of a phase on a node.
 type Run struct {
 	ID          string     `json:"id"`
@@ -182,6 +166,7 @@ type Run struct {
 	StartedAt   time.Time  `json:"startedAt"`
 	EndedAt     *time.Time `json:"endedAt,omitempty"`
 	FreedAt     *time.Time `json:"freedAt,omitempty"` // when its node got the room back; earlier than EndedAt while results are committed
+	EndsBy      *time.Time `json:"endsBy,omitempty"`  // when its turn is over
 	Agents      []RunAgent `json:"agents,omitempty"`  // the machines of a composed phase, in the order of its document
 }
 
@@ -209,6 +194,7 @@ type RunAgent struct {
 type WaitList struct {
 	Now   time.Time `json:"now"` // the database's clock, to count ages from
 	Waits []Wait    `json:"waits"`
+	More  bool      `json:"more,omitempty"` // younger ones were left out: of missions, or of applications, there are more than 500
 }
 
 // Wait is the record of something that waits: who, why, since, until, and when
@@ -224,6 +210,7 @@ type Wait struct {
 	Application string                `json:"application,omitempty"`
 	WorkflowID  string                `json:"workflowId"`
 	Pool        string                `json:"pool,omitempty"`
+	Node        string                `json:"node,omitempty"` // where the run is that the phase has
 	Since       time.Time             `json:"since"`
 	Bound       *time.Time            `json:"bound,omitempty"`     // when it fails by itself
 	CheckedAt   *time.Time            `json:"checkedAt,omitempty"` // when it was last looked at
@@ -307,10 +294,11 @@ type Backend struct {
 	Starts    vm.Starts          `json:"starts,omitzero"` // since the agent was started
 }
 
-// NodeDetail is a node and the runs that hold it.
+// NodeDetail is a node, the runs that hold it and what people did to it.
 type NodeDetail struct {
 	Node
 	Runs []NodeRun `json:"runs"`
+	Acts []Act     `json:"acts,omitempty"` // of people, oldest first: the latest 20
 }
 
 // NodeRun is a run that holds a node.
@@ -478,5 +466,8 @@ const (
 	// another agent may have to go on: bytes of standard output, bytes of standard
 	// error, and lines of both.
 	LogHeaderPosition = "Position"
-	LogHeaderLine     = "Line" // whoever wrote it, a dash, and the line's number from 0
+	// LogHeaderSpent is how many bytes of the log's limit are spent with a line
+	// that has a position.
+	LogHeaderSpent = "Spent"
+	LogHeaderLine  = "Line" // whoever wrote it, a dash, and the line's number from 0
 )

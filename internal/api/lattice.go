@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tidewait/internal/lattice"
+	"tidewait/internal/scaler"
 )
 
 // SubjectLatticeList takes a ListRequest and answers a LatticeList.
@@ -44,4 +45,12 @@ type LatticeDetail struct {
 	Since    time.Time      `json:"since"` // when it knew the lattice completely first
 	Hosts    []lattice.Host `json:"hosts"` // alive, by id
 	Stats    lattice.Stats  `json:"stats"` // of events and questions since then
+	// Applications are those that it keeps, by name, as of its latest look at each.
+	Applications []LatticeApp `json:"applications,omitempty"`
+}
+
+// LatticeApp is how much of an application runs.
+type LatticeApp struct {
+	Name      string         `json:"name"`
+	Instances []scaler.Tally `json:"instances"` // of its components and providers, in their order
 }

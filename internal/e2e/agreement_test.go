@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -167,7 +168,7 @@ func (a *agreement) agree(w waiter) {
 				return false
 			}
 		}
-		return true
+		return a.measured()[w.series()] == float64(a.count("SELECT count(*) FROM ("+everyWait+") w WHERE kind = '"+w.kind+"' AND code = '"+w.code+"'"))
 	}, func() any { return []any{fmt.Sprint(now), describe(places), a.cliWaits()[id]} })
 
 	if w.like != "" {
@@ -197,6 +198,31 @@ func (a *agreement) agree(w waiter) {
 	if !w.transient {
 		a.open = append(a.open, w)
 	}
+}
+
+// everyWait are the kinds and codes of all waits that Postgres has.
+const everyWait = "SELECT kind, code FROM open_waits UNION ALL SELECT 'capacity', code FROM capacity_waits"
+
+// series is how metrics name waits of one kind and code.
+func (w waiter) series() string { return fmt.Sprintf(`{code=%q,kind=%q}`, w.code, w.kind) }
+
+// measured are the waits that the engine counts, by series.
+func (a *agreement) measured() samples {
+	a.t.Helper()
+	return scrape(a.t, a.engine).with("tidewait_waits")
+}
+
+// waitsAtOnce are all that wait when the engine is killed.
+var waitsAtOnce = samples{
+	`{code="capacity_cpu",kind="capacity"}`: 1, `{code="capacity_memory",kind="capacity"}`: 2, `{code="capacity_disk",kind="capacity"}`: 1,
+	`{code="capacity_slots",kind="capacity"}`: 1, `{code="capacity_fragmented",kind="capacity"}`: 1, `{code="held_for_head",kind="capacity"}`: 1,
+	`{code="starting_limit",kind="capacity"}`: 2, `{code="nodes_draining",kind="capacity"}`: 1, `{code="nodes_lost",kind="capacity"}`: 1,
+	`{code="node_silent",kind="node"}`: 1, `{code="gateway_unreachable",kind="gateway"}`: 2, `{code="awaiting_release",kind="hold"}`: 1,
+	`{code="observer_absent",kind="observer"}`: 1, `{code="never_observed",kind="lattice"}`: 1, `{code="no_live_hosts",kind="lattice"}`: 1,
+	`{code="no_eligible_host",kind="lattice"}`: 1, `{code="not_enough_hosts",kind="lattice"}`: 1, `{code="hosts_taken",kind="lattice"}`: 1,
+	`{code="command_failed",kind="backoff"}`: 2, `{code="command_refused",kind="backoff"}`: 1, `{code="command_timed_out",kind="backoff"}`: 1,
+	`{code="config_missing",kind="dependency"}`: 1, `{code="secret_missing",kind="dependency"}`: 1,
+	`{code="shared_application_missing",kind="dependency"}`: 1, `{code="link_conflict",kind="dependency"}`: 1,
 }
 
 // asked is what the command line and the APIs say of a wait.
@@ -653,6 +679,7 @@ func (a *agreement) ofNodesAndGateways() {
 // restarts kills the engine while everything waits. The next one shows all as it
 // was within ten seconds.
 func (a *agreement) restarts() {
+	a.eventually("metrics count everything", func() bool { return maps.Equal(waitsAtOnce, a.measured()) }, func() any { return a.measured() })
 	require.NoError(a.t, a.engine.Kill())
 	require.NoError(a.t, a.engine.Start(a.t.Context()))
 	ready := time.Now()
@@ -678,6 +705,9 @@ func (a *agreement) restarts() {
 			if w.site != nil && !inStatus(w.site.status(w.app).Status, w.kind).same(now.waitAt, time.Millisecond) {
 				differ = append(differ, fmt.Sprintf("%s: wadm has %s", w, inStatus(w.site.status(w.app).Status, w.kind)))
 			}
+		}
+		if counted := a.measured(); !maps.Equal(waitsAtOnce, counted) {
+			differ = append(differ, fmt.Sprintf("metrics have %v", counted))
 		}
 		return len(differ) == 0
 	}, func() any { return differ })
@@ -730,6 +760,9 @@ func (a *agreement) end(s *site) {
 			}
 			return len(left) == 0
 		}, func() any { return left })
+	}
+	for _, code := range []string{`{code="awaiting_release",kind="hold"}`, `{code="config_missing",kind="dependency"}`} {
+		a.eventually("metrics count no "+code, func() bool { return a.measured()[code] == 0 }, func() any { return a.measured() })
 	}
 	s.becomes("needy", wadm.Deployed)
 	require.Equal(a.t, wadm.StatusInfo{Type: wadm.Deployed}, s.wireStatus("needy"))

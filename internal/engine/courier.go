@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tidewait/internal/api"
+	"tidewait/internal/health"
 	"tidewait/internal/ledger"
 	"tidewait/internal/store"
 	"tidewait/internal/wadmapi"
@@ -29,6 +30,7 @@ type Courier struct {
 	Publisher *wadmapi.Publisher
 	Temporal  client.Client
 	Log       *slog.Logger
+	Health    *health.Health           // nil: nobody watches
 	kicks     map[string]chan struct{} // by channel
 }
 
@@ -65,7 +67,10 @@ func (c *Courier) Run(ctx context.Context) {
 }
 
 func (c *Courier) serve(ctx context.Context, channel string, kick <-chan struct{}) {
+	loop := c.Health.Loop("courier to "+channel, DispatchEvery)
+	defer loop.End()
 	whenKicked(ctx, kick, func() {
+		defer loop.Beat()
 		if err := c.drain(ctx, channel); err != nil && ctx.Err() == nil {
 			c.Log.Warn("news of applications stay in the outbox and are tried again", "channel", channel, "error", err)
 		}

@@ -9,12 +9,13 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
+	"tidewait/internal/health"
 	"tidewait/internal/store"
 )
 
-// dispatchEvery is how often the outbox is read without a hint that there is
+// DispatchEvery is how often the outbox is read without a hint that there is
 // something in it: what another engine left behind when it died.
-const dispatchEvery = 2 * time.Second
+const DispatchEvery = 2 * time.Second
 
 // Dispatcher carries signals from the outbox to workflows. A signal carried
 // twice is harmless: its receiver looks again and finds nothing new.
@@ -23,6 +24,7 @@ type Dispatcher struct {
 	temporal client.Client
 	log      *slog.Logger
 	kick     chan struct{}
+	Loop     *health.Loop // nil: nobody watches
 }
 
 // NewDispatcher returns a dispatcher; Run works it.
@@ -36,6 +38,7 @@ func (d *Dispatcher) Kick() { token(d.kick) }
 // Run carries signals until ctx ends.
 func (d *Dispatcher) Run(ctx context.Context) {
 	whenKicked(ctx, d.kick, func() {
+		defer d.Loop.Beat()
 		if err := d.drain(ctx); err != nil && ctx.Err() == nil {
 			d.log.Warn("signals stay in the outbox and are tried again", "error", err)
 		}
@@ -45,7 +48,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 // whenKicked works whenever it is kicked, and now and then without, until ctx
 // ends.
 func whenKicked(ctx context.Context, kick <-chan struct{}, work func()) {
-	tick := time.NewTicker(dispatchEvery)
+	tick := time.NewTicker(DispatchEvery)
 	defer tick.Stop()
 	for {
 		select {

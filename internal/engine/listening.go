@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"tidewait/internal/health"
 	"tidewait/internal/store"
 )
 
@@ -18,6 +19,7 @@ type Listening struct {
 	NATS  *nats.Conn
 	Every time.Duration
 	Log   *slog.Logger
+	Loop  *health.Loop // nil: nobody watches
 }
 
 // Run does so until ctx ends.
@@ -31,6 +33,7 @@ func (l Listening) Run(ctx context.Context) {
 			l.Log.Warn("nodes cannot be heard; their silence does not count meanwhile", "error", err)
 		}
 		failing = err != nil
+		l.Loop.Beat()
 		select {
 		case <-ctx.Done():
 			return

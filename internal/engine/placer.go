@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"tidewait/internal/health"
 	"tidewait/internal/ledger"
+	"tidewait/internal/meter"
 	"tidewait/internal/store"
 )
 
@@ -30,6 +32,9 @@ const flushEvery = 10 * time.Second
 // Placer runs passes over the pools' queues. Everything that asks while a pass
 // runs shares the next one. It is safe for concurrent use.
 type Placer struct {
+	Meter  *meter.Meter   // set before the first look; nil: nothing is counted
+	Health *health.Health // the same; nil: nobody watches
+
 	store *store.Store
 	flush time.Duration // see flushEvery
 	log   *slog.Logger
@@ -132,7 +137,10 @@ func (p *Placer) pool(name string) *pool {
 func (p *Placer) serve(name string, q *pool) {
 	flush := time.NewTicker(p.flush)
 	defer flush.Stop()
+	loop := p.Health.Loop("placer of "+name, p.flush)
+	defer loop.End()
 	for {
+		loop.Beat()
 		select {
 		case <-p.ctx.Done():
 			return
@@ -206,6 +214,7 @@ func (p *Placer) pass(name string, q *pool) {
 	defer cancel()
 	res, err := p.store.Pass(ctx, name, looks, wake)
 	q.took, q.waiting, q.more = time.Since(q.began), err != nil || res.Waiting > 0, res.More
+	p.Meter.Passed(ctx, res, q.took, err)
 	if err != nil {
 		p.log.Warn("a pass over the queue failed", "pool", name, "asking", len(asking), "error", err)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
+	"tidewait/internal/ledger"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/store"
 )
@@ -94,6 +96,9 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 			return m, err
 		}),
 		api.SubjectWaitList: natsrpc.With(func(ctx context.Context, r api.WaitRequest) (any, error) {
+			if err := r.Check(); err != nil {
+				return nil, fmt.Errorf("%w: %w", natsrpc.ErrInvalid, err)
+			}
 			return s.Store.ListWaits(ctx, r, s.Retry)
 		}),
 		api.SubjectNodeList: natsrpc.With(func(ctx context.Context, r api.ListRequest) (any, error) {
@@ -128,6 +133,9 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 		}),
 		api.SubjectLatticeList: natsrpc.With(func(ctx context.Context, _ api.ListRequest) (any, error) {
 			return s.Store.Lattices(ctx)
+		}),
+		api.SubjectAppShow: natsrpc.With(func(ctx context.Context, r api.AppRequest) (any, error) {
+			return s.Store.ShowApplication(ctx, ledger.AppKey{Account: cmp.Or(r.Account, ledger.DefaultAccount), Lattice: r.Lattice, Name: r.Name})
 		}),
 		api.SubjectAppImport: natsrpc.With(s.importApplication),
 	}

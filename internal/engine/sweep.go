@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"tidewait/internal/api"
+	"tidewait/internal/health"
 	"tidewait/internal/ledger"
 	"tidewait/internal/store"
 	"tidewait/workflows"
@@ -34,6 +35,7 @@ type Sweep struct {
 	Kept    Retention
 	Watch   []string // lattices of the default account that are observed without need
 	Log     *slog.Logger
+	Loop    *health.Loop // nil: nobody watches
 }
 
 // listEvery is after how many sweeps all workflows are listed, although there
@@ -48,6 +50,7 @@ func (s Sweep) Run(ctx context.Context) {
 		if err := s.once(ctx, n%listEvery == 0); err != nil && ctx.Err() == nil {
 			s.Log.Warn("a sweep was not finished", "error", err)
 		}
+		s.Loop.Beat()
 		select {
 		case <-ctx.Done():
 			return

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tidewait/internal/api"
+	"tidewait/internal/health"
 	"tidewait/internal/natsrpc"
 	"tidewait/internal/objects"
 	"tidewait/internal/secret/source"
@@ -41,8 +42,11 @@ type Gateway struct {
 	Heartbeat time.Duration
 	Retention Retention
 	Log       *slog.Logger
+	Loop      *health.Loop // that heartbeats go on; nil: nobody watches
 
 	healing healing
+	sizes   sizes
+	putting locks // names of objects of bucket tidewait-workspaces
 }
 
 // Open opens a launch's checkout and prepares the files its first phase starts
@@ -52,14 +56,17 @@ func (g *Gateway) Open(ctx context.Context, in workflows.OpenCheckoutInput) (wor
 	if err := g.lookFirst(ctx, in.Mission, in.Launch); err != nil {
 		return workflows.Checkout{}, err
 	}
-	if err := g.reopen(ctx, in); err != nil {
-		return workflows.Checkout{}, err
-	}
-	opened, err := healed(ctx, g, in.Mission, sourceOf(in), func() (workspace.Checkout, error) { return g.open(ctx, in) })
+	opened, err := healed(ctx, g, in.Mission, sourceOf(in), func() (workspace.Checkout, error) {
+		if err := g.reopen(ctx, in); err != nil {
+			return workspace.Checkout{}, err
+		}
+		c, err := g.open(ctx, in)
+		if err != nil {
+			return c, err
+		}
+		return c, g.keep(ctx, in.Mission, in.Launch, true)
+	})
 	if err != nil {
-		return workflows.Checkout{}, err
-	}
-	if err := g.keep(ctx, in.Mission, in.Launch); err != nil {
 		return workflows.Checkout{}, err
 	}
 	return g.checkout(ctx, in.Mission, opened.Branch, opened.Head)
@@ -91,7 +98,7 @@ func (g *Gateway) open(ctx context.Context, in workflows.OpenCheckoutInput) (wor
 		Mission: in.Mission, Launch: in.Launch, URL: in.URL, Ref: in.Ref, Head: in.Head, SHA256: in.Bundle.SHA256, Commit: in.Commit,
 	}
 	if in.URL == "" && in.Commit == "" {
-		bundle, err := g.get(ctx, in.Bundle)
+		bundle, _, err := g.get(ctx, in.Bundle)
 		if err != nil {
 			return workspace.Checkout{}, err
 		}
@@ -106,11 +113,14 @@ func (g *Gateway) open(ctx context.Context, in workflows.OpenCheckoutInput) (wor
 // the commit is kept beside this gateway's disk, too. A run that does not count any
 // more is refused: [*Stale].
 func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (workflows.Checkout, error) {
-	c, err := healed(ctx, g, in.Mission, in.Launch, func() (workflows.Checkout, error) { return g.commit(ctx, in) })
+	c, err := healed(ctx, g, in.Mission, in.Launch, func() (workflows.Checkout, error) {
+		c, err := g.commit(ctx, in)
+		if err != nil {
+			return c, err
+		}
+		return c, g.keep(ctx, in.Mission, in.Launch, false)
+	})
 	if err != nil {
-		return c, err
-	}
-	if err := g.keep(ctx, in.Mission, in.Launch); err != nil {
 		return g.unkept(in, c, err)
 	}
 	if in.Last {
@@ -119,8 +129,8 @@ func (g *Gateway) Commit(ctx context.Context, in workflows.CommitResultsInput) (
 	return g.checkout(ctx, in.Mission, c.Branch, c.Commit)
 }
 
-// unkept is the answer to a commit that could not be kept elsewhere. A phase waits
-// until it can. What a cancelled run had made is no result, and nobody waits for
+// unkept is the answer to a commit that was not made, or could not be kept elsewhere.
+// A phase waits until it can. What a cancelled run had made is no result, and nobody waits for
 // it: it stays on this gateway's disk alone when there is no room.
 func (g *Gateway) unkept(in workflows.CommitResultsInput, c workflows.Checkout, err error) (workflows.Checkout, error) {
 	var full *Full
@@ -137,15 +147,13 @@ func (g *Gateway) commit(ctx context.Context, in workflows.CommitResultsInput) (
 		Subject: fmt.Sprintf("%s: %s", in.Mission, in.Phase), Author: author,
 		Admit: func() error { return g.mayCommit(ctx, in) },
 	}
-	if in.Partial == "" {
-		// A run may have been committed long ago, and wait only for room to keep it.
-		c, done, err := g.Checkouts.Committed(ctx, req)
-		if err != nil {
-			return workflows.Checkout{}, err
-		}
-		if done {
-			return workflows.Checkout{Branch: workspace.Branch(in.Mission, in.Launch), Commit: c.Commit}, nil
-		}
+	// A run may have been committed long ago, and wait only for room to keep it.
+	before, branch := g.Checkouts.Committed, workspace.Branch(in.Mission, in.Launch)
+	if in.Partial != "" {
+		before, branch = g.Checkouts.CommittedPartial, workspace.PartialBranch(in.Mission, in.Launch, in.Phase)
+	}
+	if c, done, err := before(ctx, req); err != nil || done {
+		return workflows.Checkout{Branch: branch, Commit: c.Commit}, err
 	}
 	parts, err := g.parts(ctx, in)
 	defer parts.close()
@@ -160,7 +168,7 @@ func (g *Gateway) commit(ctx context.Context, in workflows.CommitResultsInput) (
 	if err != nil {
 		return workflows.Checkout{}, err
 	}
-	return workflows.Checkout{Branch: workspace.Branch(in.Mission, in.Launch), Commit: c.Commit}, nil
+	return workflows.Checkout{Branch: branch, Commit: c.Commit}, nil
 }
 
 // commitPartial makes what a cancelled run had made a commit on a branch of its
@@ -172,32 +180,34 @@ func (g *Gateway) commitPartial(ctx context.Context, req workspace.CommitRequest
 	return workflows.Checkout{Branch: workspace.PartialBranch(req.Mission, req.Launch, req.Phase), Commit: c.Commit}, err
 }
 
-func (g *Gateway) get(ctx context.Context, o workflows.Object) (jetstream.ObjectResult, error) {
+// get returns a reader of an object, and what the object is.
+func (g *Gateway) get(ctx context.Context, o workflows.Object) (io.ReadCloser, *jetstream.ObjectInfo, error) {
 	store, err := g.JS.ObjectStore(ctx, o.Bucket)
 	if err != nil {
-		return nil, fmt.Errorf("open bucket %s: %w", o.Bucket, err)
+		return nil, nil, fmt.Errorf("open bucket %s: %w", o.Bucket, err)
 	}
-	obj, err := objects.Get(ctx, store, o.Name)
+	info, err := store.GetInfo(ctx, o.Name)
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil, &workspace.Refused{
+		return nil, nil, &workspace.Refused{
 			Code: workspace.Missing, Message: fmt.Sprintf("object %s is not in bucket %s any more; launch the mission again", o.Name, o.Bucket),
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read object %s of bucket %s: %w", o.Name, o.Bucket, err)
+		return nil, nil, fmt.Errorf("read object %s of bucket %s: %w", o.Name, o.Bucket, err)
 	}
-	return obj, nil
+	return objects.Open(ctx, g.JS.Conn(), store, o.Name), info, nil
 }
 
 // checkout puts a tar of a commit's tree into the object store, unless it is
-// there already and stays for a while: the name is the commit's. Whoever reads an
-// object waits in vain for the rest of it when it is put again meanwhile.
+// there already and stays for a while: the name is the commit's. One at a time does
+// so, since what is put twice at once cuts off who reads it.
 func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) (workflows.Checkout, error) {
 	store, err := g.JS.ObjectStore(ctx, api.BucketWorkspaces)
 	if err != nil {
 		return workflows.Checkout{}, fmt.Errorf("open bucket %s: %w", api.BucketWorkspaces, err)
 	}
 	name := inputName(mission, commit)
+	defer g.putting.take(name)()
 	if digest, there := g.stored(ctx, store, name); there {
 		tree, err := g.Checkouts.Tree(ctx, mission, commit)
 		return workflows.Checkout{
@@ -205,17 +215,13 @@ func (g *Gateway) checkout(ctx context.Context, mission, branch, commit string) 
 			Input: workflows.Object{Bucket: api.BucketWorkspaces, Name: name, SHA256: digest},
 		}, err
 	}
-	r, w := io.Pipe()
 	var m workspace.Manifest
-	go func() {
-		var err error
+	info, err := g.put(ctx, store, api.BucketWorkspaces, name, "put the workspace into the object store", func(w io.Writer) (err error) {
 		m, err = g.Checkouts.Archive(ctx, mission, commit, w)
-		_ = w.CloseWithError(err)
-	}()
-	info, err := objects.Put(ctx, store, name, r)
-	_ = r.CloseWithError(err)
+		return err
+	})
 	if err != nil {
-		return workflows.Checkout{}, fullOr(api.BucketWorkspaces, fmt.Errorf("put the workspace into the object store: %w", err))
+		return workflows.Checkout{}, err
 	}
 	digest, err := hexDigest(info.Digest)
 	if err != nil {
@@ -305,6 +311,7 @@ func (g *Gateway) beat(ctx context.Context, nc *nats.Conn, ready func()) {
 		} else if ctx.Err() == nil {
 			g.Log.Warn("heartbeat was not acknowledged", "error", err)
 		}
+		g.Loop.Beat()
 		select {
 		case <-ctx.Done():
 			return
@@ -321,21 +328,21 @@ func (g *Gateway) beatOnce(ctx context.Context, nc *nats.Conn) error {
 }
 
 func (g *Gateway) results(ctx context.Context, r api.ResultsRequest) (any, error) {
-	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) { return g.readResults(ctx, r) })
+	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) { return readResults(ctx, g.Checkouts, r) })
 }
 
-func (g *Gateway) readResults(ctx context.Context, r api.ResultsRequest) (any, error) {
-	chain, err := g.Checkouts.Chain(ctx, r.Mission, r.Launch)
+func readResults(ctx context.Context, checkouts *workspace.Gateway, r api.ResultsRequest) (api.Results, error) {
+	chain, err := checkouts.Chain(ctx, r.Mission, r.Launch)
 	if err != nil {
-		return nil, err
+		return api.Results{}, err
 	}
-	commits, err := g.Checkouts.Log(ctx, r.Mission, r.Launch)
+	commits, err := checkouts.Log(ctx, r.Mission, r.Launch)
 	if err != nil {
-		return nil, err
+		return api.Results{}, err
 	}
-	partials, err := g.Checkouts.Partials(ctx, r.Mission, r.Launch)
+	partials, err := checkouts.Partials(ctx, r.Mission, r.Launch)
 	if err != nil {
-		return nil, err
+		return api.Results{}, err
 	}
 	out := api.Results{Branch: workspace.Branch(r.Mission, r.Launch), Base: chain.Base, Commits: []api.Commit{}}
 	for _, c := range commits {
@@ -363,28 +370,30 @@ const maxDiff = 512 << 10
 const maxStat = 2000
 
 func (g *Gateway) diff(ctx context.Context, r api.DiffRequest) (any, error) {
-	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) {
-		commit, err := g.Checkouts.PhaseCommit(ctx, r.Mission, r.Launch, r.Phase)
-		if err != nil {
-			return nil, err
-		}
-		d := api.Diff{Phase: r.Phase, Commit: commit}
-		if !r.Stat {
-			d.Text, d.Cut, err = g.Checkouts.Diff(ctx, r.Mission, r.Launch, r.Phase, maxDiff)
-			return d, err
-		}
-		files, cut, err := g.Checkouts.Stats(ctx, r.Mission, r.Launch, r.Phase, maxStat)
-		d.Cut = cut
-		room := maxDiff / 2
-		for _, f := range files {
-			if room -= len(f.Path); room < 0 {
-				d.Cut = true
-				break
-			}
-			d.Files = append(d.Files, api.FileStat(f))
-		}
+	return healed(ctx, g, r.Mission, r.Launch, func() (any, error) { return readDiff(ctx, g.Checkouts, r) })
+}
+
+func readDiff(ctx context.Context, checkouts *workspace.Gateway, r api.DiffRequest) (api.Diff, error) {
+	commit, err := checkouts.PhaseCommit(ctx, r.Mission, r.Launch, r.Phase)
+	if err != nil {
+		return api.Diff{}, err
+	}
+	d := api.Diff{Phase: r.Phase, Commit: commit}
+	if !r.Stat {
+		d.Text, d.Cut, err = checkouts.Diff(ctx, r.Mission, r.Launch, r.Phase, maxDiff)
 		return d, err
-	})
+	}
+	files, cut, err := checkouts.Stats(ctx, r.Mission, r.Launch, r.Phase, maxStat)
+	d.Cut = cut
+	room := maxDiff / 2
+	for _, f := range files {
+		if room -= len(f.Path); room < 0 {
+			d.Cut = true
+			break
+		}
+		d.Files = append(d.Files, api.FileStat(f))
+	}
+	return d, err
 }
 
 // archive puts the files of a commit into the object store.
@@ -417,28 +426,25 @@ func (g *Gateway) putBranch(ctx context.Context, r api.ResultsRequest) (any, err
 		name, branch, head = name+".partial."+r.Partial, workspace.PartialBranch(r.Mission, r.Launch, r.Partial), chain.Partial[r.Partial]
 	}
 	name += "." + head
+	defer g.putting.take(name)()
 	if digest, there := g.stored(ctx, store, name); there {
 		return api.BundleReply{Bucket: api.BucketWorkspaces, Object: name, Branch: branch, SHA256: digest}, nil
 	}
-	pr, pw := io.Pipe()
-	bundled := make(chan workspace.Bundle, 1)
-	go func() {
-		b, err := g.writeBundle(ctx, r, pw)
-		bundled <- b
-		_ = pw.CloseWithError(err)
-	}()
-	_, err = objects.Put(ctx, store, name, pr)
-	_ = pr.CloseWithError(err)
-	b := <-bundled
+	var b workspace.Bundle
+	_, err = g.put(ctx, store, api.BucketWorkspaces, name, "put branch "+branch+" into the object store", func(w io.Writer) (err error) {
+		b, err = writeBranch(ctx, g.Checkouts, r, w)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	return api.BundleReply{Bucket: api.BucketWorkspaces, Object: name, Branch: branch, SHA256: b.SHA256}, nil
 }
 
-func (g *Gateway) writeBundle(ctx context.Context, r api.ResultsRequest, w io.Writer) (workspace.Bundle, error) {
+// writeBranch writes a git bundle of a launch's branch, or of a partial one.
+func writeBranch(ctx context.Context, checkouts *workspace.Gateway, r api.ResultsRequest, w io.Writer) (workspace.Bundle, error) {
 	if r.Partial != "" {
-		return g.Checkouts.BundlePartial(ctx, r.Mission, r.Launch, r.Partial, w)
+		return checkouts.BundlePartial(ctx, r.Mission, r.Launch, r.Partial, w)
 	}
-	return g.Checkouts.BundleBranch(ctx, r.Mission, r.Launch, false, w)
+	return checkouts.BundleBranch(ctx, r.Mission, r.Launch, false, w)
 }

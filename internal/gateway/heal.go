@@ -146,7 +146,7 @@ func (g *Gateway) replaceable(ctx context.Context, mission string, launch int) (
 			continue
 		}
 		var refused *workspace.Refused
-		if err := g.keepLocked(ctx, mission, l.Launch, true); err != nil && !workspace.GitFailed(err) && !errors.As(err, &refused) {
+		if err := g.keepLocked(ctx, mission, l.Launch, false, true); err != nil && !workspace.GitFailed(err) && !errors.As(err, &refused) {
 			return false, fmt.Errorf("keep launch %d of the damaged checkout of mission %s: %w", l.Launch, mission, err)
 		}
 	}
@@ -179,7 +179,13 @@ func (g *Gateway) lookFirst(ctx context.Context, mission string, launch int) err
 		}
 		g.healing.see(mission)
 	}
-	if _, err := g.restore(ctx, mission, launch); err != nil {
+	if _, err := g.restore(ctx, mission, launch); workspace.GitFailed(err) {
+		// What a shallow look does not see may be in the way.
+		better, healErr := g.replaceDamaged(ctx, mission, launch, true)
+		if healErr != nil || !better {
+			return errors.Join(err, healErr)
+		}
+	} else if err != nil {
 		return err
 	}
 	g.healing.see(this)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tidewait/internal/api"
@@ -53,17 +54,19 @@ const (
 // keep puts what is not kept yet of a launch into the object store: a bundle of
 // what is new since the last one. It is called before a commit is answered, so
 // that what was answered survives the loss of this gateway's disk. Calling it
-// again stores nothing again.
-func (g *Gateway) keep(ctx context.Context, mission string, launch int) error {
+// again stores nothing again. opened says that the launch may have been opened just
+// now, so that nothing need be kept of it yet.
+func (g *Gateway) keep(ctx context.Context, mission string, launch int, opened bool) error {
 	lock := g.healing.lock(mission)
 	lock.Lock()
 	defer lock.Unlock()
-	return g.keepLocked(ctx, mission, launch, false)
+	return g.keepLocked(ctx, mission, launch, opened, false)
 }
 
 // keepLocked is keep by whoever holds the mission's lock. What is in doubt is read
-// before it is kept.
-func (g *Gateway) keepLocked(ctx context.Context, mission string, launch int, doubt bool) error {
+// before it is kept, and so is what has to be kept again: it has lain on the disk for
+// any time.
+func (g *Gateway) keepLocked(ctx context.Context, mission string, launch int, opened, doubt bool) error {
 	store, err := g.bundles(ctx)
 	if err != nil {
 		return err
@@ -78,12 +81,14 @@ func (g *Gateway) keepLocked(ctx context.Context, mission string, launch int, do
 	}
 	if r == nil || r.Base != chain.Base {
 		r = &record{Mission: mission, Launch: launch, Base: chain.Base}
+		doubt = doubt || !opened || len(chain.Commits) > 0
 	}
 	r.Gateway = g.ID
 	before := slices.Clone(r.Bundles)
 	if err := g.dropLost(ctx, store, r); err != nil {
 		return err
 	}
+	doubt = doubt || len(r.Bundles) < len(before)
 	since := r.last("", chain.Has)
 	if since != chain.Head() || len(r.Bundles) == 0 {
 		if err := g.addBundle(ctx, store, r, "", since, chain.Head(), doubt); err != nil {
@@ -146,18 +151,15 @@ func (g *Gateway) addBundle(ctx context.Context, store jetstream.ObjectStore, r 
 		}
 	}
 	b := bundleInfo{Object: fmt.Sprintf("bundle/%s/%d/%s", r.Mission, r.Launch, head), Phase: phase, Commit: head, Since: since}
-	pr, pw := io.Pipe()
-	go func() {
-		made, err := g.Checkouts.BundleSince(ctx, r.Mission, r.Launch, phase, since, pw)
+	info, err := g.put(ctx, store, api.BucketBundles, b.Object, fmt.Sprintf("keep a bundle of commit %.12s", head), func(w io.Writer) error {
+		made, err := g.Checkouts.BundleSince(ctx, r.Mission, r.Launch, phase, since, w)
 		if err == nil && made.Head != head {
 			err = fmt.Errorf("the branch moved to commit %.12s meanwhile", made.Head)
 		}
-		_ = pw.CloseWithError(err)
-	}()
-	info, err := objects.Put(ctx, store, b.Object, pr)
-	_ = pr.CloseWithError(err)
+		return err
+	})
 	if err != nil {
-		return fullOr(api.BucketBundles, fmt.Errorf("keep a bundle of commit %.12s: %w", head, err))
+		return err
 	}
 	b.Bytes = int64(info.Size) //nolint:gosec // an object's size fits
 	r.Bundles = append(r.Bundles, b)
@@ -229,18 +231,26 @@ func (g *Gateway) restore(ctx context.Context, mission string, launch int) (bool
 		return false, nil
 	}
 	g.Log.Warn("restoring a launch from its bundles", "mission", mission, "launch", launch, "bundles", len(r.Bundles))
+	if err := r.restore(ctx, g.JS.Conn(), store, g.Checkouts); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// restore makes a launch in checkouts what its bundles say.
+func (r *record) restore(ctx context.Context, nc *nats.Conn, store jetstream.ObjectStore, checkouts *workspace.Gateway) error {
 	kept := make([]workspace.Kept, len(r.Bundles))
 	for i, b := range r.Bundles {
-		kept[i] = workspace.Kept{Phase: b.Phase, Commit: b.Commit, Open: func() (io.ReadCloser, error) { return store.Get(ctx, b.Object) }}
+		kept[i] = workspace.Kept{Phase: b.Phase, Commit: b.Commit, Open: func() io.ReadCloser { return objects.Open(ctx, nc, store, b.Object) }}
 	}
-	err = g.Checkouts.Restore(ctx, mission, launch, r.Base, kept)
+	err := checkouts.Restore(ctx, r.Mission, r.Launch, r.Base, kept)
 	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return false, &workspace.Refused{
+		return &workspace.Refused{
 			Code:    workspace.Missing,
-			Message: fmt.Sprintf("the bundles of launch %d of mission %s are not all there any more; launch the mission again", launch, mission),
+			Message: fmt.Sprintf("the bundles of launch %d of mission %s are not all there any more; launch the mission again", r.Launch, r.Mission),
 		}
 	}
-	return err == nil, err
+	return err
 }
 
 // within reports whether a checkout has all that is recorded.

@@ -213,13 +213,25 @@ func TestPartialResultsAreKept(t *testing.T) {
 	results, err := other.results(t.Context(), api.ResultsRequest{Mission: "port", Launch: 1})
 	require.NoError(t, err)
 	require.Equal(t, c.Commit, results.(api.Results).Partial[0].Commit)
+
+	// Asked again, when what the run brought is gone.
+	store, err := s.js.ObjectStore(t.Context(), in.Results.Bucket)
+	require.NoError(t, err)
+	require.NoError(t, store.Delete(t.Context(), in.Results.Name))
+	again, err := g.Commit(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, workflows.Checkout{Branch: "tidewait/port/1-partial/work", Commit: c.Commit}, again)
+	in.RunID = "r1-2"
+	_, err = g.Commit(t.Context(), in)
+	require.ErrorContains(t, err, "object r1-1 is not in bucket tidewait-results-n1 any more", "another run has another commit")
 }
 
 // TestDamageIsReplaced damages a repository under a process, and between two.
 func TestDamageIsReplaced(t *testing.T) {
 	s := newSite(t, config.Fleet{})
 	g, disk := s.gateway(t)
-	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	open := s.opens(t, 1, "read me\n")
+	from, err := g.Open(t.Context(), open)
 	require.NoError(t, err)
 	one, err := g.Commit(t.Context(), s.commits(t, "r1-1", from, 100))
 	require.NoError(t, err)
@@ -253,6 +265,10 @@ func TestDamageIsReplaced(t *testing.T) {
 			d, err := g.diff(t.Context(), api.DiffRequest{Mission: "port", Launch: 1, Phase: "work"})
 			require.NoError(t, err)
 			require.Contains(t, d.(api.Diff).Text, "+++ b/r1-1.txt\n")
+			hurt()
+			again, err := g.Open(t.Context(), open)
+			require.NoError(t, err, "also when it is met while the launch is opened again")
+			require.Equal(t, one.Commit, again.Commit)
 		})
 	}
 }
@@ -263,12 +279,16 @@ func TestAFullBucketRefusesTheCommit(t *testing.T) {
 	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
 	require.NoError(t, err)
 	in := s.commits(t, "r1-1", from, 2<<20)
-	for range 2 {
-		_, err = g.Commit(t.Context(), in)
-		var full *Full
-		require.ErrorAs(t, err, &full)
-		require.Equal(t, api.BucketBundles, full.Bucket)
-	}
+	var full *Full
+	_, err = g.Commit(t.Context(), in)
+	require.ErrorAs(t, err, &full)
+	require.Equal(t, api.BucketBundles, full.Bucket)
+	require.Regexp(t, `^bucket tidewait-bundles is full: keep a bundle of commit [0-9a-f]{12}: .*maximum bytes exceeded`, err.Error())
+	sent := s.nc.Stats().OutBytes
+	_, err = g.Commit(t.Context(), in)
+	require.ErrorAs(t, err, &full)
+	require.Regexp(t, `^bucket tidewait-bundles is full: 210\d{4} bytes are needed and 104\d{4} are free$`, err.Error())
+	require.Less(t, s.nc.Stats().OutBytes-sent, uint64(64<<10), "it is asked for room, and not tried")
 	partial := in
 	partial.Partial, partial.RunID = "a person stopped it", "r2-1"
 	partial.Parent = chainOf(t, g, 1).Head()
@@ -341,7 +361,7 @@ func TestARecordNamesOnlyWhatIsKept(t *testing.T) {
 
 	r.Bundles = append(r.Bundles, bundleInfo{Object: "bundle/port/1/lost", Phase: "gone", Commit: from.Commit})
 	require.NoError(t, writeRecord(t.Context(), store, r))
-	require.NoError(t, g.keep(t.Context(), "port", 1))
+	require.NoError(t, g.keep(t.Context(), "port", 1, false))
 	r, err = readRecord(t.Context(), store, "port", 1)
 	require.NoError(t, err)
 	require.Equal(t, want, r.Bundles)
@@ -389,6 +409,58 @@ func TestWhatIsReadIsNotReplaced(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, from, again)
 	require.NotEqual(t, first, version(from.Input.Name))
+}
+
+// TestWhatIsAskedForAtOnceIsPutOnce: whoever reads the first of two objects of one
+// name is cut off by the second, and one of them is never removed.
+func TestWhatIsAskedForAtOnceIsPutOnce(t *testing.T) {
+	s := newSite(t, config.Fleet{})
+	g, _ := s.gateway(t)
+	g.Retention.Objects = time.Hour
+	_, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	require.NoError(t, err)
+	stream, err := s.js.Stream(t.Context(), "OBJ_"+api.BucketWorkspaces)
+	require.NoError(t, err)
+	before := stream.CachedInfo().State.Msgs
+	asked := make(chan error)
+	for range 8 {
+		go func() {
+			_, err := g.bundle(t.Context(), api.ResultsRequest{Mission: "port", Launch: 1})
+			asked <- err
+		}()
+	}
+	for range 8 {
+		require.NoError(t, <-asked)
+	}
+	info, err := stream.Info(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, before+2, info.State.Msgs, "one chunk, and what describes it")
+}
+
+// TestWhatIsKeptAgainIsReadFirst has NATS lose what was kept of a repository that was
+// damaged meanwhile: git would make a bundle of it without a word.
+func TestWhatIsKeptAgainIsReadFirst(t *testing.T) {
+	s := newSite(t, config.Fleet{})
+	g, disk := s.gateway(t)
+	from, err := g.Open(t.Context(), s.opens(t, 1, "read me\n"))
+	require.NoError(t, err)
+	store, err := s.js.ObjectStore(t.Context(), api.BucketBundles)
+	require.NoError(t, err)
+	lose := func(names ...string) {
+		for _, name := range names {
+			require.NoError(t, store.Delete(t.Context(), name))
+		}
+	}
+	lose("bundle/port/1/" + from.Commit)
+	require.NoError(t, g.keep(t.Context(), "port", 1, false))
+
+	spoil(t, disk, from.Commit+":README")
+	lose("bundle/port/1/" + from.Commit)
+	require.ErrorContains(t, g.keep(t.Context(), "port", 1, false), "read launch 1 of mission port")
+	lose(recordName("port", 1))
+	require.ErrorContains(t, g.keep(t.Context(), "port", 1, false), "read launch 1 of mission port")
+	_, err = store.GetInfo(t.Context(), "bundle/port/1/"+from.Commit)
+	require.ErrorIs(t, err, jetstream.ErrObjectNotFound)
 }
 
 // needs is an engine that is asked which launches are needed. It answers with an
@@ -575,7 +647,7 @@ func BenchmarkCommit(b *testing.B) {
 				c, err := g.commit(b.Context(), in)
 				require.NoError(b, err)
 				if kept {
-					require.NoError(b, g.keep(b.Context(), "port", 1))
+					require.NoError(b, g.keep(b.Context(), "port", 1, false))
 				}
 				from.Commit = c.Commit
 			}

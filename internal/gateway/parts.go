@@ -2,9 +2,8 @@ package gateway
 
 import (
 	"context"
+	"io"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"tidewait/internal/workspace"
 	"tidewait/workflows"
@@ -13,7 +12,7 @@ import (
 // parts are the results of the machines of one run, open to be read in turn.
 type parts struct {
 	list   []workspace.Part
-	open   []jetstream.ObjectResult
+	open   []io.Closer
 	latest time.Time // when the last of them was stored
 }
 
@@ -31,15 +30,11 @@ func (g *Gateway) parts(ctx context.Context, in workflows.CommitResultsInput) (*
 	}
 	p := &parts{}
 	for _, part := range wanted {
-		obj, err := g.get(ctx, part.Results)
+		obj, info, err := g.get(ctx, part.Results)
 		if err != nil {
 			return p, err
 		}
 		p.open = append(p.open, obj)
-		info, err := obj.Info()
-		if err != nil {
-			return p, err
-		}
 		if info.ModTime.After(p.latest) {
 			p.latest = info.ModTime
 		}

@@ -111,7 +111,7 @@ func (g *Gateway) keepUnrecorded(ctx context.Context, recorded map[api.LaunchRef
 	var errs []error
 	for _, l := range here {
 		if !recorded[api.LaunchRef(l)] {
-			errs = append(errs, g.keep(ctx, l.Mission, l.Launch))
+			errs = append(errs, g.keep(ctx, l.Mission, l.Launch, false))
 		}
 	}
 	return errors.Join(errs...)

@@ -171,6 +171,9 @@ type RunEnd struct {
 	// Agents are the machines of a composed phase. One that is missing ended
 	// with the run.
 	Agents []AgentEnd `json:"agents,omitempty"`
+	// Lingers says that the node may still have the run's machine. What the run
+	// holds is released when it is known that it has not.
+	Lingers bool `json:"lingers,omitempty"`
 }
 
 // Verdict is what became of a run whose activity was lost.

@@ -164,6 +164,7 @@ type Worker struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
 	asked bool          // to end
+	url   string        // of its metrics and health
 }
 
 // StartWorker starts a worker process with the given roles and waits until all
@@ -193,7 +194,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(w.product.opts.Worker, w.args...)
-	cmd.Env = append(w.product.env(), w.env...)
+	cmd.Env = append(append(w.product.env(), "TIDEWAIT_TELEMETRY_ADDRESS=127.0.0.1:0"), w.env...)
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -208,7 +209,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.cmd, w.ended, w.asked = cmd, ended, false
 	w.mu.Unlock()
 	go func() {
-		countReady(out, strings.Count(w.args[2], ",")+1, ready)
+		w.read(out, strings.Count(w.args[2], ",")+1, ready)
 		_ = cmd.Wait()
 		close(ended)
 		w.tell()
@@ -239,17 +240,30 @@ func (w *Worker) tell() {
 	}
 }
 
-// countReady closes ready after n lines that begin with "ready", and reads on
-// until the process closes its output.
-func countReady(out io.Reader, n int, ready chan<- struct{}) {
+// read closes ready after n lines that begin with "ready", and reads on until the
+// process closes its output.
+func (w *Worker) read(out io.Reader, n int, ready chan<- struct{}) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
+		if url, ok := strings.CutPrefix(lines.Text(), "telemetry "); ok {
+			w.mu.Lock()
+			w.url = url
+			w.mu.Unlock()
+		}
 		if strings.HasPrefix(lines.Text(), "ready ") {
 			if n--; n == 0 {
 				close(ready)
 			}
 		}
 	}
+}
+
+// URL is where the process serves its metrics and its health. Each start has
+// another one.
+func (w *Worker) URL() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.url
 }
 
 func (w *Worker) logFile() (*os.File, error) {

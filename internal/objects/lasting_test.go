@@ -133,3 +133,69 @@ func TestAReadEndsSoonAfterItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, time.Since(began), 20*time.Second)
 }
+
+// TestAReaderOfWhatIsPutAgainGoesOn with the same bytes, and says so of others.
+func TestAReaderOfWhatIsPutAgainGoesOn(t *testing.T) {
+	t.Parallel()
+	l := newLasting(t)
+	put := func(data []byte) *jetstream.ObjectInfo {
+		info, err := objects.Put(t.Context(), l.bucket, "input", bytes.NewReader(data))
+		require.NoError(t, err)
+		return info
+	}
+	js, err := jetstream.New(l.nc)
+	require.NoError(t, err)
+	stream, err := js.Stream(t.Context(), "OBJ_results")
+	require.NoError(t, err)
+
+	// One that knows what the object is, and comes too late for its chunks.
+	require.NoError(t, stream.Purge(t.Context(), jetstream.WithPurgeSubject("$O.results.C."+put(l.data).NUID)))
+	read := make(chan []byte)
+	go func() {
+		got, _ := io.ReadAll(objects.Open(t.Context(), l.nc, l.bucket, "input"))
+		read <- got
+	}()
+	require.Eventually(t, func() bool {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Consumers == 1
+	}, 10*time.Second, time.Millisecond)
+	put(l.data)
+	require.True(t, bytes.Equal(l.data, <-read))
+
+	// One that has read some of it.
+	for name, c := range map[string]struct {
+		then []byte
+		want error
+	}{
+		"the same": {l.data, nil},
+		"others":   {l.data[:12<<20], objects.ErrReplaced},
+	} {
+		put(l.data)
+		r := objects.Open(t.Context(), l.nc, l.bucket, "input")
+		first := make([]byte, 5<<20)
+		_, err = io.ReadFull(r, first)
+		require.NoError(t, err, name)
+		put(c.then)
+		l.restart() // what is under way to it is lost
+		rest, err := io.ReadAll(r)
+		require.ErrorIs(t, err, c.want, name)
+		if c.want == nil {
+			require.True(t, bytes.Equal(l.data, append(first, rest...)))
+		}
+		require.NoError(t, r.Close())
+	}
+
+	// One whose object is removed.
+	require.NoError(t, stream.Purge(t.Context(), jetstream.WithPurgeSubject("$O.results.C."+put(l.data).NUID)))
+	failed := make(chan error)
+	go func() {
+		_, err := io.ReadAll(objects.Open(t.Context(), l.nc, l.bucket, "input"))
+		failed <- err
+	}()
+	require.Eventually(t, func() bool {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Consumers > 0
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, l.bucket.Delete(t.Context(), "input"))
+	require.ErrorIs(t, <-failed, jetstream.ErrObjectNotFound)
+}

@@ -4,7 +4,9 @@ package objects
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -32,4 +34,32 @@ func (w whole) Read(p []byte) (int, error) {
 		err = io.EOF
 	}
 	return n, err
+}
+
+// Costs of an object beside its bytes, which a server counts for the limit of a
+// bucket: of each message, and of what describes the object.
+const (
+	chunkCost = 256
+	metaCost  = 2 << 10
+)
+
+// Size is about what a bucket spends on an object of so many bytes.
+func Size(bytes int64) int64 { return bytes + (bytes/chunk+1)*chunkCost + metaCost }
+
+// Free is how many bytes a bucket can take by its own limit. The server and the
+// account may have less.
+func Free(ctx context.Context, store jetstream.ObjectStore) (int64, error) {
+	status, err := store.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	bucket, ok := status.(*jetstream.ObjectBucketStatus)
+	if !ok {
+		return 0, fmt.Errorf("the status of bucket %s says nothing of its limit", status.Bucket())
+	}
+	most := bucket.StreamInfo().Config.MaxBytes
+	if most < 0 {
+		return math.MaxInt64, nil
+	}
+	return max(most-int64(status.Size()), 0), nil //nolint:gosec // the size of a bucket fits
 }

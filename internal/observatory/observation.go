@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
+	"tidewait/internal/health"
 	"tidewait/internal/heartbeat"
 	"tidewait/internal/lattice"
 	"tidewait/internal/ledger"
@@ -33,6 +34,7 @@ type observation struct {
 	observer *lattice.Observer
 	cancel   context.CancelCauseFunc
 	log      *slog.Logger
+	loop     *health.Loop
 	ticked   atomic.Int64 // when this process last ran, as Unix nanoseconds
 	changes  atomic.Int64 // of the lattice that were told
 	links    keyed        // one command about links of one source at a time: hosts lose all but one
@@ -51,9 +53,16 @@ const errStale = "StaleEpoch"
 
 // Assess compares an application with its lattice, records how it is, and says
 // what is to be done.
-func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (workflows.AssessResult, error) {
+func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (res workflows.AssessResult, err error) {
+	begun := time.Now()
+	defer func() { ob.Meter.Reconciled(ctx, time.Since(begun), err) }()
 	if !ob.fresh() {
 		return workflows.AssessResult{}, errFrozen
+	}
+	if len(in.Acts) > 0 {
+		if err := ob.Store.RecordApplicationActs(ctx, in.Key, in.Acts); err != nil {
+			return workflows.AssessResult{}, err
+		}
 	}
 	task, err := ob.Store.Task(ctx, in.Key)
 	if err != nil {
@@ -87,7 +96,7 @@ func (ob *observation) Assess(ctx context.Context, in workflows.AssessInput) (wo
 	if a.changed {
 		ob.Changed()
 	}
-	res := workflows.AssessResult{
+	res = workflows.AssessResult{
 		Revision: task.Revision, Deployed: task.Version, IsDeployed: task.IsDeployed, Epoch: ob.epoch,
 		Backoff: out.Backoff, Status: a.line, Wait: a.Wait, Clean: a.Clean,
 	}
@@ -410,6 +419,7 @@ func (ob *observation) tell(ctx context.Context, c scaler.Command) (lattice.Resu
 		return lattice.Result{}, err
 	}
 	r := ob.observer.Execute(ctx, c)
+	ob.Meter.Commanded(ctx, string(c.Action), outcomeOf(ctx, r))
 	switch {
 	case ctx.Err() != nil:
 		return r, ctx.Err()
@@ -417,6 +427,17 @@ func (ob *observation) tell(ctx context.Context, c scaler.Command) (lattice.Resu
 		return r, errorStale(r.Message)
 	}
 	return r, nil
+}
+
+// outcomeOf is what is counted of a command.
+func outcomeOf(ctx context.Context, r lattice.Result) string {
+	switch {
+	case ctx.Err() != nil || saysNothing(r):
+		return "unknown"
+	case r.OK:
+		return "ok"
+	}
+	return r.Code
 }
 
 // saysNothing reports whether a command was not sent because the observation has

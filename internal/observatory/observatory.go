@@ -28,8 +28,10 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 
+	"tidewait/internal/health"
 	"tidewait/internal/lattice"
 	"tidewait/internal/ledger"
+	"tidewait/internal/meter"
 	"tidewait/internal/store"
 	"tidewait/workflows"
 )
@@ -47,6 +49,8 @@ type Observatory struct {
 	Watch   []string // lattices of the default account that are observed without need
 	Changed func()   // called when the outbox of applications has got something
 	Log     *slog.Logger
+	Meter   *meter.Meter   // nil: nothing is counted
+	Health  *health.Health // nil: nobody watches
 
 	mu      sync.Mutex
 	running map[workflows.LatticeInput]*observation
@@ -154,6 +158,8 @@ func (ob *observation) run(ctx context.Context) error {
 		<-ended //nolint:errcheck // why it ended, if it did by itself, has been told
 	}()
 
+	ob.loop = ob.Health.Loop("observer of "+ob.in.Account+"/"+ob.in.Lattice, beatEvery)
+	defer ob.loop.End()
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	if err := ob.awaitSync(ctx, beat); err != nil {
@@ -257,6 +263,7 @@ func (ob *observation) tick(ctx context.Context) error {
 		return errFrozen
 	}
 	ob.ticked.Store(time.Now().UnixNano())
+	ob.loop.Beat()
 	activity.RecordHeartbeat(ctx)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"tidewait/internal/api"
+	"tidewait/internal/ledger"
 	"tidewait/internal/wadm"
 )
 
@@ -127,20 +128,15 @@ func StatusText(s wadm.StatusInfo) string {
 	return text
 }
 
-// ApplicationStatus returns how an application is: the whole, and each of its
-// scalers.
-func (o Options) ApplicationStatus(lattice, name string, s wadm.Status) string {
-	info := s.Status
-	out := o.paint(bold, "application "+Clean(name)) + " in lattice " + Clean(lattice) + "   " +
-		o.paint(appStyle[info.Type], Clean(string(info.Type))) + "\n"
-	if why := failure(info.Reason, info.Message); why != "" {
-		out += o.field("why", why)
-	}
-	if info.Since != nil {
-		out += o.field("since", o.moment(*info.Since))
-	}
-	if next := o.nextTry(info); next != "" {
-		out += o.field("tries", next)
+// ApplicationStatus returns how an application is: the whole, who did what, and
+// each of its scalers. Without a detail, which a server of wadm's has not, it is
+// what the status says alone.
+func (o Options) ApplicationStatus(lattice, name string, s wadm.Status, detail *api.AppDetail) string {
+	out := o.applicationTitle(lattice, name, s, detail) + o.applicationState(s, detail)
+	if detail != nil {
+		for _, a := range detail.Acts {
+			out += o.field(o.act(a))
+		}
 	}
 	if s.Trimmed {
 		out += o.field("scalers", "left out: with them the reply would have been too large")
@@ -149,6 +145,50 @@ func (o Options) ApplicationStatus(lattice, name string, s wadm.Status) string {
 		out += "\n" + o.scalers(s.Scalers)
 	}
 	return out
+}
+
+func (o Options) applicationTitle(lattice, name string, s wadm.Status, detail *api.AppDetail) string {
+	info := s.Status
+	out := o.paint(bold, "application "+Clean(name)) + " in lattice " + Clean(lattice) + "   " + o.paint(appStyle[info.Type], Clean(string(info.Type)))
+	if w := appWait(s, detail); w != nil {
+		out += " · " + o.paint(yellow, WaitingFor(*w)) + "   " + o.elapsed(*w)
+	}
+	return out + "\n"
+}
+
+// applicationState is why an application is as it is.
+func (o Options) applicationState(s wadm.Status, detail *api.AppDetail) string {
+	info := s.Status
+	if w := appWait(s, detail); w != nil {
+		return o.waitFields(*w)
+	}
+	out := ""
+	if why := failure(info.Reason, info.Message); why != "" {
+		out += o.field("why", why)
+	}
+	if info.Since != nil {
+		out += o.field("since", o.moment(*info.Since))
+	}
+	return out
+}
+
+// appWait is the wait of an application: the one on record, or what its status
+// says of it; nil: it does not wait.
+func appWait(s wadm.Status, detail *api.AppDetail) *api.Wait {
+	info := s.Status
+	var w api.Wait
+	switch {
+	case detail != nil && detail.Wait != nil:
+		w = *detail.Wait
+	case info.Since != nil && ledger.KindOf(info.Reason) != "":
+		w = api.Wait{Kind: ledger.KindOf(info.Reason), Code: info.Reason, Reason: info.Message, Since: *info.Since}
+	default:
+		return nil
+	}
+	if w.Code == info.Reason && w.Attempts == 0 {
+		w.Attempts, w.NextCheck = info.Attempt, info.NextAttempt
+	}
+	return &w
 }
 
 func (o Options) nextTry(info wadm.StatusInfo) string {
@@ -174,20 +214,29 @@ func (o Options) scalers(scalers []wadm.ScalerStatus) string {
 	return o.table([]string{"KIND", "NAME", "STATUS", "MESSAGE"}, rows)
 }
 
-// Versions returns an application's versions, in the order given.
-func (o Options) Versions(versions []wadm.VersionInfo) string {
-	if len(versions) == 0 {
-		return "no versions\n"
-	}
-	rows := make([][]cell, len(versions))
-	for i, v := range versions {
-		deployed := dash
-		if v.Deployed {
-			deployed = cell{text: "yes", style: green}
+// Versions returns an application's versions, in the order given, and what people
+// did to it.
+func (o Options) Versions(versions []wadm.VersionInfo, acts []api.Act) string {
+	out := "no versions\n"
+	if len(versions) > 0 {
+		rows := make([][]cell, len(versions))
+		for i, v := range versions {
+			deployed := dash
+			if v.Deployed {
+				deployed = cell{text: "yes", style: green}
+			}
+			rows[i] = []cell{versionCell(v.Version), deployed}
 		}
-		rows[i] = []cell{versionCell(v.Version), deployed}
+		out = o.table([]string{"VERSION", "DEPLOYED"}, rows)
 	}
-	return o.table([]string{"VERSION", "DEPLOYED"}, rows)
+	if len(acts) == 0 {
+		return out
+	}
+	rows := make([][]cell, len(acts))
+	for i, a := range acts {
+		rows[i] = []cell{text(o.moment(a.At)), text(a.Verb), optionalVersion(a.Version), text(a.Who()), textOrDash(a.Note)}
+	}
+	return out + "\n" + o.table([]string{"WHEN", "ACT", "VERSION", "BY", "NOTE"}, rows)
 }
 
 // importStyle holds the colour of what became of a version.

@@ -58,7 +58,7 @@ func TestApplicationChanges(t *testing.T) {
 }
 
 func TestApplicationStatus(t *testing.T) {
-	require.Equal(t, `application hello in lattice default   waiting
+	require.Equal(t, `application hello in lattice default   waiting · waiting for a host   41 min, no bound
   why     never_observed: no host of lattice default has been observed yet; nothing is started until one appears
   since   12:19:05Z (41 min ago)
 
@@ -67,21 +67,30 @@ SpreadScaler  hello-http   waiting  no host of lattice default has been observed
 ConfigScaler  hello-plain  waiting  no host of lattice default has been observed yet; nothing is started until one appears
 `, plainText.ApplicationStatus("default", "hello", wadm.AllWaiting([]wadm.ScalerStatus{
 		{ID: "1", Kind: "SpreadScaler", Name: "hello-http"}, {ID: "2", Kind: "ConfigScaler", Name: "hello-plain"},
-	}, "never_observed", noHost, at("12:19:05"))))
+	}, "never_observed", noHost, at("12:19:05")), nil))
 
-	require.Equal(t, "application hello in lattice default   undeployed\n", plainText.ApplicationStatus("default", "hello", wadm.NotDeployed()))
+	require.Equal(t, "application hello in lattice default   undeployed\n", plainText.ApplicationStatus("default", "hello", wadm.NotDeployed(), nil))
 
-	failing := wadm.StatusInfo{Type: wadm.Failed, Message: "no such image", Attempt: 3, NextAttempt: ptr(at("13:00:37"))}
+	failing := wadm.StatusInfo{
+		Type: wadm.Failed, Message: "no such image", Reason: "command_failed", Since: ptr(at("12:59:37")), Attempt: 3, NextAttempt: ptr(at("13:00:37")),
+	}
 	status := wadm.NewStatus(failing, []wadm.ScalerStatus{{Kind: "SpreadScaler", Name: "hello-http", Status: failing}})
 	status.Trimmed = true
-	require.Equal(t, `application hello in lattice default   failed
-  why     no such image
-  tries   3 so far, next 13:00:37Z (in 30 s)
+	detail := &api.AppDetail{Acts: []api.Act{
+		{Verb: "deploy", Actor: "ann@desk", Version: ptr("v2"), Via: api.ViaWadm, At: at("12:59:36")},
+		{Verb: "nudge", Via: api.ViaTemporal, At: at("13:00:00")},
+	}}
+	require.Equal(t, `application hello in lattice default   failed · backing off   30 s, no bound
+  why     command_failed: no such image
+  since   12:59:37Z (30 s ago)
+  tries   3 failed, next 13:00:37Z (in 30 s)
+  deploy  by ann@desk, 12:59:36Z (31 s ago), version v2
+  nudge   by somebody through the Temporal API, 13:00:00Z (7 s ago)
   scalers left out: with them the reply would have been too large
 
 KIND          NAME        STATUS  MESSAGE
 SpreadScaler  hello-http  failed  no such image (tries: 3 so far, next 13:00:37Z (in 30 s))
-`, plainText.ApplicationStatus("default", "hello", status))
+`, plainText.ApplicationStatus("default", "hello", status, detail))
 }
 
 func TestVersions(t *testing.T) {
@@ -89,8 +98,18 @@ func TestVersions(t *testing.T) {
 v10      -
 v2       yes
 ""       -
-`, plainText.Versions([]wadm.VersionInfo{{Version: "v10"}, {Version: "v2", Deployed: true}, {}}))
-	require.Equal(t, "no versions\n", plainText.Versions(nil))
+`, plainText.Versions([]wadm.VersionInfo{{Version: "v10"}, {Version: "v2", Deployed: true}, {}}, nil))
+	require.Equal(t, `VERSION  DEPLOYED
+v1       -
+
+WHEN                  ACT       VERSION  BY                             NOTE
+12:59:00Z (67 s ago)  deploy    v1       ann@desk                       -
+13:00:00Z (7 s ago)   undeploy  -        somebody through the wadm API  -
+`, plainText.Versions([]wadm.VersionInfo{{Version: "v1"}}, []api.Act{
+		{Verb: "deploy", Actor: "ann@desk", Version: ptr("v1"), Via: api.ViaWadm, At: at("12:59:00")},
+		{Verb: "undeploy", Via: api.ViaWadm, At: at("13:00:00")},
+	}))
+	require.Equal(t, "no versions\n", plainText.Versions(nil, nil))
 }
 
 func TestImport(t *testing.T) {

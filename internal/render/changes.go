@@ -124,9 +124,9 @@ func (c *changes) wait(title string, was, is *api.Wait) {
 	switch {
 	case is == nil:
 	case was == nil || was.Kind != is.Kind || !was.Since.Equal(is.Since):
-		c.add("%s is %s, %s: %s", title, WaitingFor(*is), c.o.elapsed(*is), c.o.why(*is))
+		c.add("%s is %s", title, c.o.waitLine(*is))
 	case was.Code != is.Code:
-		c.add("%s is still %s, %s, now: %s", title, WaitingFor(*is), c.o.elapsed(*is), c.o.why(*is))
+		c.add("%s is still %s", title, c.o.changedWaitLine(*is))
 	}
 }
 

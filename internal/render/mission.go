@@ -37,7 +37,7 @@ func (o Options) Missions(missions []api.Mission) string {
 func (o Options) missionNow(m api.Mission) string {
 	switch {
 	case m.Wait != nil:
-		text := fmt.Sprintf("%s, %s: %s", WaitingFor(*m.Wait), o.elapsed(*m.Wait), o.why(*m.Wait))
+		text := o.waitLine(*m.Wait)
 		if m.Wait.Phase == "" { // the mission itself waits
 			return text
 		}
@@ -65,22 +65,6 @@ func (o Options) Mission(m api.MissionDetail) string {
 		out.WriteString("\n" + o.Phase(m.Name, p))
 	}
 	return out.String()
-}
-
-// Progress returns a launch in the few lines that matter while it runs: one per
-// phase, and the whole wait of a phase that waits.
-func (o Options) Progress(m api.MissionDetail) string {
-	out := o.missionTitle(m) + o.missionWait(m)
-	for _, p := range m.PhaseList {
-		out += o.phaseTitle(m.Name, p)
-		if p.Wait != nil {
-			out += o.waitFields(*p.Wait)
-		}
-		if p.Failure != "" {
-			out += o.field("failed", failure(p.FailureCode, p.Failure))
-		}
-	}
-	return out
 }
 
 func (o Options) missionTitle(m api.MissionDetail) string {
@@ -193,16 +177,22 @@ func (o Options) Phase(mission string, p api.Phase) string {
 
 // act returns the label and the text of what a person did.
 func (o Options) act(a api.Act) (label, text string) {
-	text = "by " + cmp.Or(a.Actor, "somebody") + ", " + o.moment(a.At)
+	text = "by " + a.Who() + ", " + o.moment(a.At)
+	if a.Version != nil {
+		text += ", version " + versionCell(*a.Version).text
+	}
 	if a.Note != "" {
 		text += ": " + a.Note
 	}
 	return a.Verb, text
 }
 
+func (o Options) phaseName(mission string, p api.Phase) string {
+	return o.paint(bold, fmt.Sprintf("phase %d %q of mission %s", p.Ordinal, p.Name, Clean(mission)))
+}
+
 func (o Options) phaseTitle(mission string, p api.Phase) string {
-	name := o.paint(bold, fmt.Sprintf("phase %d %q of mission %s", p.Ordinal, p.Name, Clean(mission)))
-	parts := []string{name}
+	parts := []string{o.phaseName(mission, p)}
 	status := o.status(p.Status)
 	switch {
 	case p.Wait != nil:

@@ -51,17 +51,20 @@ func offers(backends map[string]api.Backend) string {
 	return strings.Join(parts, ", ")
 }
 
-// Node returns everything about one node, the runs that hold it and, of waits,
-// those that name it.
+// Node returns everything about one node, what people did to it, the runs that
+// hold it and the waits that it has a part in.
 func (o Options) Node(n api.NodeDetail, waits []api.Wait) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s   %s   %s\n", o.paint(bold, "node "+Clean(n.ID)), o.status(n.State), "since "+o.moment(n.StateSince))
 	out.WriteString(o.nodeFields(n.Node))
+	for _, a := range n.Acts {
+		out.WriteString(o.field(o.act(a)))
+	}
 	if len(n.Runs) > 0 {
 		out.WriteString("\n" + o.nodeRuns(n.Runs))
 	}
-	if naming := waitsNaming(n.ID, waits); len(naming) > 0 {
-		out.WriteString("\n" + o.Waits(naming))
+	if len(waits) > 0 {
+		out.WriteString("\n" + o.Waits(waits))
 	}
 	return out.String()
 }
@@ -213,19 +216,4 @@ func (o Options) nodeRuns(runs []api.NodeRun) string {
 		}
 	}
 	return o.table([]string{"RUN", "WHO", "STATUS", "STEP", "SINCE", "ENDS BY", "HOLDS"}, rows)
-}
-
-// waitsNaming returns the waits that name a node as one of their obstacles.
-func waitsNaming(node string, waits []api.Wait) []api.Wait {
-	var naming []api.Wait
-	for _, w := range waits {
-		named := w.BestNode == node || w.FreesNode == node
-		for _, n := range w.Nodes {
-			named = named || n.NodeID == node
-		}
-		if named {
-			naming = append(naming, w)
-		}
-	}
-	return naming
 }

@@ -13,6 +13,7 @@ import (
 type Options struct {
 	Now    time.Time // ages and remaining times count from here
 	Width  int       // columns of the terminal; 0: no limit, nothing is wrapped or cut
+	Height int       // its rows, for what is redrawn; 0: no limit
 	Colour bool      // with ANSI colours
 }
 

@@ -1,6 +1,7 @@
 package render_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -215,11 +216,30 @@ func TestWaits(t *testing.T) {
 m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB of memory on node-b
 other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -          -                   gateway gw-1 does not answer
 `, plainText.Waits(list))
-	narrow := render.Options{Now: now, Width: 140}
-	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK  PLACE               REASON
-m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2, about 14:31:00Z  2 CPU and 2208 MiB on ba…
-other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -          -                   gateway gw-1 does not an…
-`, narrow.Waits(list))
+	at200 := render.Options{Now: now, Width: 200}
+	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK           PLACE               REASON
+m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  13:00:11Z (in 4 s)  2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB …
+other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -                   -                   gateway gw-1 does not answer
+… cut: see all of it with `+"`mission show`, `app status` or `-o json`"+`
+`, at200.Waits(list))
+	at140 := render.Options{Now: now, Width: 140}
+	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           PLACE               REASON
+m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  2, about 14:31:00Z  2 CPU and 2208 MiB on backend micro…
+other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -                   gateway gw-1 does not answer
+… cut: see all of it with `+"`mission show`, `app status` or `-o json`"+`
+`, at140.Waits(list))
+	at80 := render.Options{Now: now, Width: 80}
+	require.Equal(t, `WHO      CODE                 WAITED         REASON
+m/build  capacity_memory      41 min of 120  2 CPU and 2208 MiB on backend micr…
+other/p  gateway_unreachable  67 s           gateway gw-1 does not answer
+… cut: see all of it with `+"`mission show`, `app status` or `-o json`"+`
+`, at80.Waits(list))
+	other.Mission = "a-mission-whose-name-is-rather-long"
+	at40 := render.Options{Now: now, Width: 44}
+	require.Equal(t, `WHO               CODE                 REASON
+m/build           capacity_memory      2 CPU and 2208 MiB …
+a-mission-whose…  gateway_unreachable  gateway gw-1 does n…
+`, strings.Join(strings.SplitAfter(at40.Waits([]api.Wait{fullWait(), other}), "\n")[:3], ""), "nothing narrower is worth reading")
 	require.Equal(t, "nothing waits\n", plainText.Waits(nil))
 }
 
@@ -269,14 +289,15 @@ node-b  down      arm64  0/0    0/0 MiB         0/0 MiB          0/0    5 min ag
 }
 
 func TestNodeShowsWhatRunsAndWhatWaitsForIt(t *testing.T) {
-	elsewhere := fullWait()
-	elsewhere.Mission, elsewhere.BestNode, elsewhere.FreesNode, elsewhere.Nodes = "elsewhere", "node-z", "", nil
 	here := fullWait()
 	here.BestNode = "node-a"
 	detail := api.NodeDetail{Node: fleet().Nodes[0], Runs: []api.NodeRun{{
 		ID: "r-9", Mission: "m-71c0", Phase: "survey", Status: "running", Step: "run",
 		Reserved: capacity.Resources{CPUMilli: 2500, MemoryMiB: 4096, Slots: 1}, Since: at("12:40:00"), EndsBy: at("13:40:00"),
-	}}}
+	}}, Acts: []api.Act{
+		{Verb: "cordon", Via: api.ViaNATS, At: at("12:20:00")},
+		{Verb: "drain", Actor: "ann@desk", Note: "kernel upgrade", Via: api.ViaNATS, At: at("12:30:00")},
+	}}
 	require.Equal(t, `node node-a   draining   since 12:30:00Z (30 min ago)
   why     kernel upgrade (by ann@desk)
   stops   14:00:00Z (in 59 min): runs that are still there then are ended, and their phases go back to the queue
@@ -292,13 +313,15 @@ func TestNodeShowsWhatRunsAndWhatWaitsForIt(t *testing.T) {
   seen    13:00:05Z (2 s ago)
   joined  09:00:00Z (4 h 0 min ago)
   version v1
+  cordon  by somebody through Tidewait's NATS API, 12:20:00Z (40 min ago)
+  drain   by ann@desk, 12:30:00Z (30 min ago): kernel upgrade
 
 RUN  WHO            STATUS   STEP  SINCE                   ENDS BY                HOLDS
 r-9  m-71c0/survey  running  run   12:40:00Z (20 min ago)  13:40:00Z (in 39 min)  2.5 CPU, 4096 MiB memory, 1 slot
 
 WHO      KIND      CODE             SINCE      WAITED                           NEXT LOOK  PLACE               REASON
 m/build  capacity  capacity_memory  12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB of memory on node-b
-`, plainText.Node(detail, []api.Wait{elsewhere, here}))
+`, plainText.Node(detail, []api.Wait{here}))
 }
 
 func TestResults(t *testing.T) {

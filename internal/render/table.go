@@ -24,15 +24,7 @@ func textOrDash(s string) cell {
 // table lays rows out in columns two spaces apart under a header. The last
 // column is cut to the width, but never below minWrap columns.
 func (o Options) table(header []string, rows [][]cell) string {
-	widths := make([]int, len(header))
-	for i, h := range header {
-		widths[i] = columns(h)
-	}
-	for _, row := range rows {
-		for i, c := range row {
-			widths[i] = max(widths[i], columns(c.text))
-		}
-	}
+	widths := tableWidths(header, rows)
 	head := make([]cell, len(header))
 	for i, h := range header {
 		head[i] = cell{text: h, style: bold}
@@ -45,13 +37,29 @@ func (o Options) table(header []string, rows [][]cell) string {
 	return out.String()
 }
 
+// tableGap is between two columns.
+const tableGap = 2
+
+// tableWidths is what each column of a table takes.
+func tableWidths(header []string, rows [][]cell) []int {
+	widths := make([]int, len(header))
+	for i, h := range header {
+		widths[i] = columns(h)
+	}
+	for _, row := range rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], columns(c.text))
+		}
+	}
+	return widths
+}
+
 func (o Options) row(out *strings.Builder, widths []int, row []cell) {
-	const gap = 2
 	last, used := len(row)-1, 0
 	for i, c := range row[:last] {
 		out.WriteString(o.paint(c.style, c.text))
-		out.WriteString(strings.Repeat(" ", widths[i]-columns(c.text)+gap))
-		used += widths[i] + gap
+		out.WriteString(strings.Repeat(" ", widths[i]-columns(c.text)+tableGap))
+		used += widths[i] + tableGap
 	}
 	c := row[last]
 	if o.Width > 0 {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"tidewait/internal/api"
@@ -48,8 +47,9 @@ func (o Options) waitFields(w api.Wait) string {
 			out.WriteString(o.field(label, text))
 		}
 	}
-	add("why", w.Code+": "+w.Reason)
+	add("why", why(w))
 	add("since", o.moment(w.Since))
+	add("node", w.Node)
 	add("need", need(w))
 	add("place", place(w))
 	add("nodes", nodes(w))
@@ -62,6 +62,8 @@ func (o Options) waitFields(w api.Wait) string {
 	case w.Kind == ledger.KindHold: // nobody looks: it is told
 	case w.Kind == ledger.KindBackoff && w.NextCheck != nil:
 		add("tries", fmt.Sprintf("%d failed, next %s", w.Attempts, o.moment(*w.NextCheck)))
+	case w.Kind == ledger.KindBackoff && w.Attempts > 0:
+		add("tries", fmt.Sprintf("%d failed, the next one is under way", w.Attempts))
 	default:
 		add("looked", o.looked(w))
 	}
@@ -202,31 +204,6 @@ func wokenBy(counts map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// waitHeader names the columns of waitRow. A place in line has the expected start
-// behind it.
-var waitHeader = []string{"WHO", "KIND", "CODE", "SINCE", "WAITED", "NEXT LOOK", "PLACE", "REASON"}
-
-// waitRow is w in one line.
-func (o Options) waitRow(w api.Wait) []cell {
-	next, position := dash, dash
-	if w.NextCheck != nil {
-		next = text(o.relative(*w.NextCheck))
-	}
-	if w.Position > 0 {
-		position = text(strconv.Itoa(w.Position) + o.expected(w))
-	}
-	return []cell{
-		text(Waiter(w)),
-		text(w.Kind),
-		{Clean(w.Code), yellow},
-		text(o.clock(w.Since)),
-		text(o.elapsed(w)),
-		next,
-		position,
-		text(w.Reason),
-	}
-}
-
 // expected is when w is expected to start, in a few words: "by" is a latest
 // moment, "about" an estimate.
 func (o Options) expected(w api.Wait) string {
@@ -255,18 +232,6 @@ func Waiter(w api.Wait) string {
 	return w.Mission + "/" + w.Phase
 }
 
-// Waits returns one line per wait, in the order given.
-func (o Options) Waits(waits []api.Wait) string {
-	if len(waits) == 0 {
-		return "nothing waits\n"
-	}
-	rows := make([][]cell, len(waits))
-	for i, w := range waits {
-		rows[i] = o.waitRow(w)
-	}
-	return o.table(waitHeader, rows)
-}
-
 // WaitChanges returns a line for each wait that began, changed its code or its
 // place, or ended between two lists. A wait is the same wait while its workflow,
 // kind and start are the same.
@@ -289,9 +254,9 @@ func (o Options) WaitChanges(before, after []api.Wait) []string {
 		was, known := old[of(w)]
 		switch {
 		case !known:
-			add(w, "is "+WaitingFor(w)+", "+o.elapsed(w)+": "+o.why(w))
+			add(w, "is "+o.waitLine(w))
 		case was.Code != w.Code:
-			add(w, "is still "+WaitingFor(w)+", "+o.elapsed(w)+", now: "+o.why(w))
+			add(w, "is still "+o.changedWaitLine(w))
 		case was.Position != w.Position:
 			add(w, "is still "+WaitingFor(w)+", now "+place(w))
 		}
@@ -304,4 +269,12 @@ func (o Options) WaitChanges(before, after []api.Wait) []string {
 	return lines
 }
 
-func (o Options) why(w api.Wait) string { return w.Code + ": " + w.Reason }
+// waitLine is w in a sentence: what it waits for, for how long, and why.
+func (o Options) waitLine(w api.Wait) string { return o.waiting(w) + ": " + why(w) }
+
+// changedWaitLine is the same of one that has waited for another reason so far.
+func (o Options) changedWaitLine(w api.Wait) string { return o.waiting(w) + ", now: " + why(w) }
+
+func (o Options) waiting(w api.Wait) string { return WaitingFor(w) + ", " + o.elapsed(w) }
+
+func why(w api.Wait) string { return failure(w.Code, w.Reason) }

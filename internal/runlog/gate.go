@@ -34,6 +34,7 @@ type entry struct {
 	stream   string // stdout, stderr or system
 	text     []byte
 	position string // where the line ends in what the machine has said; empty: nobody asks
+	spent    int64  // of what the log may have, with this line
 }
 
 func (e entry) cost() int64 { return int64(len(e.text)) + LineCost }
@@ -80,10 +81,13 @@ func newGate(l Limits) *gate {
 
 func tailRoom(l Limits) int64 { return min(tailBytes, l.Bytes/tailShare) }
 
-// spend counts what an earlier writer of the log has kept. A log that was cut stays
-// so.
-func (g *gate) spend(lines, bytes int64) {
-	g.left -= bytes + lines*LineCost
+// spent is what the log has used of the part that is kept as it comes.
+func (g *gate) spent() int64 { return g.limits.Bytes - tailRoom(g.limits) - g.left }
+
+// resume goes on where an earlier writer of the log has spent so much. A log that
+// was cut stays so.
+func (g *gate) resume(spent int64) {
+	g.left -= spent
 	g.cut = g.left < 0
 }
 
@@ -98,16 +102,18 @@ func (g *gate) admit(e entry) []entry {
 		return nil
 	}
 	out := append(g.sayFlood(e.at), e)
-	for _, kept := range out {
-		g.left -= kept.cost()
+	for i := range out {
+		g.left -= out[i].cost()
+		out[i].spent = g.spent()
 	}
 	if g.left >= 0 {
 		return out
 	}
 	g.cut = true
 	g.keepLast(e)
-	return append(out[:len(out)-1], system(e.at,
-		"the log is cut here: it may have %d bytes in all; its last lines follow when the machine ends", g.limits.Bytes))
+	said := system(e.at, "the log is cut here: it may have %d bytes in all; its last lines follow when the machine ends", g.limits.Bytes)
+	said.spent = g.spent()
+	return append(out[:len(out)-1], said)
 }
 
 // inTime reports whether a line is within the rate.

@@ -70,6 +70,7 @@ type Log struct {
 	held   int64   // their cost
 	lost   dropped // for want of room in the queue, since the last line that had some
 	at     string  // position of the last line of queue, or before it
+	spent  int64   // by then
 	ended  bool
 	until  time.Time     // when what is not stored is given up, once ended
 	more   chan struct{} // there is something to look at
@@ -89,21 +90,20 @@ func (p *Publisher) Open(run, subject string) *Log {
 	return l
 }
 
-// Position returns where the last line that an earlier writer stored ends in what
-// the machine has said, in that writer's words; empty: there is no such line.
-func (l *Log) Position(ctx context.Context) (string, error) {
+// Resume goes on with the log of an earlier writer. It returns where the last line
+// that it stored ends in what the machine has said, in that writer's words; empty:
+// there is no such line. What the log may have is less by what it had by then, not
+// by what was left out of it. It is called before the first line.
+func (l *Log) Resume(ctx context.Context) (position string, err error) {
 	last, err := l.lastStored(ctx)
 	if err != nil || last == nil {
 		return "", err
 	}
-	return last.Header.Get(api.LogHeaderPosition), nil
-}
-
-// Spend counts what an earlier writer of the log has stored, for its limits.
-func (l *Log) Spend(lines, bytes int64) {
+	spent, _ := strconv.ParseInt(last.Header.Get(api.LogHeaderSpent), 10, 64) // 0 where a line says nothing
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.gate.spend(lines, bytes)
+	l.gate.resume(spent)
+	return last.Header.Get(api.LogHeaderPosition), nil
 }
 
 // Line takes a line, which the caller may use again. It does not wait for NATS.
@@ -112,7 +112,7 @@ func (l *Log) Line(stream string, line []byte) { l.LineAt(stream, line, "") }
 // LineAt is Line for a machine that another writer may go on with: position says
 // where the line ends in what the machine has said.
 func (l *Log) LineAt(stream string, line []byte, position string) {
-	e := entry{time.Now().UTC(), stream, append([]byte(nil), line...), position}
+	e := entry{at: time.Now().UTC(), stream: stream, text: append([]byte(nil), line...), position: position}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.ended {
@@ -143,7 +143,8 @@ func (l *Log) append(e entry) {
 	if e.position == "" {
 		e.position = l.at // what the log says of itself changes nothing
 	}
-	l.at = e.position
+	e.spent = max(e.spent, l.spent)
+	l.at, l.spent = e.position, e.spent
 	l.queue = append(l.queue, e)
 	l.held += e.cost()
 	l.wake()
@@ -285,6 +286,7 @@ func (l *Log) message(e entry, number int) *nats.Msg {
 	msg.Header.Set(api.LogHeaderLine, l.id+"-"+strconv.Itoa(number))
 	if e.position != "" {
 		msg.Header.Set(api.LogHeaderPosition, e.position)
+		msg.Header.Set(api.LogHeaderSpent, strconv.FormatInt(e.spent, 10))
 	}
 	return msg
 }

@@ -187,7 +187,7 @@ func TestALogIsGoneOnWith(t *testing.T) {
 	limits := Limits{Bytes: 4000, Rate: 1 << 20, Buffer: 1 << 20}
 	p := b.publisher(t, limits)
 	first := p.Open("r1-1", "tidewait.log.m.1.p.r1-1")
-	at, err := first.Position(t.Context())
+	at, err := first.Resume(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, at, "there is no line yet")
 	for i := range 3 {
@@ -196,26 +196,52 @@ func TestALogIsGoneOnWith(t *testing.T) {
 	require.NoError(t, p.Close(t.Context(), "r1-1"))
 
 	next := p.Open("r1-1", "tidewait.log.m.1.p.r1-1")
-	at, err = next.Position(t.Context())
+	at, err = next.Resume(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "21 0 3", at)
-	next.Spend(3, 21)
 	for i := range 20 {
 		next.LineAt("stdout", []byte("more"), fmt.Sprintf("%d 0 %d", 21+5*(i+1), 3+i+1))
 	}
 	require.Eventually(t, func() bool {
-		at, err = next.Position(t.Context())
-		return err == nil && at == "81 0 15"
-	}, 10*time.Second, time.Millisecond, "of 3000 bytes 597 are spent, and each line costs 196: twelve more, and then a word that has no place of its own")
+		stored, err := next.lastStored(t.Context())
+		return err == nil && stored.Header.Get(api.LogHeaderPosition) == "81 0 15"
+	}, 10*time.Second, time.Millisecond, "of 3000 bytes 594 are spent, and each line costs 196: twelve more, and then a word that has no place of its own")
 	require.NoError(t, p.Close(t.Context(), "r1-1"))
-	at, err = next.Position(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "121 0 23", at)
 
 	last := p.Open("r1-1", "tidewait.log.m.1.p.r1-1")
-	last.Spend(23, 121)
+	at, err = last.Resume(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "121 0 23", at)
 	last.LineAt("stdout", []byte("the end"), "129 0 24")
 	require.NoError(t, p.Close(t.Context(), "r1-1"))
 	lines := b.stored(t, "tidewait.log.m.1.p.r1-1")
 	require.Contains(t, lines[len(lines)-1], "the end", "a log that was cut keeps its last lines")
+}
+
+// TestWhatIsDroppedIsNotSpent: the next writer of a log of which a flood was left out
+// may write what the one before it might have written.
+func TestWhatIsDroppedIsNotSpent(t *testing.T) {
+	b := newBroker(t)
+	// Room for 100 lines of 200 bytes as they come, four seconds' worth of the rate
+	// being 20 of them.
+	p := b.publisher(t, Limits{Bytes: 20_000 * tailShare / (tailShare - 1), Rate: 1000, Buffer: 1 << 20})
+	first := p.Open("r1-1", subject)
+	for i := range 1000 {
+		first.LineAt("stdout", []byte("12345678"), fmt.Sprintf("%d 0 %d", 9*(i+1), i+1))
+	}
+	require.NoError(t, p.Close(t.Context(), "r1-1"))
+	require.Equal(t, "system 980 lines (7840 bytes) were dropped here: more than 1000 bytes came in a second", b.stored(t, subject)[20])
+
+	wide := b.publisher(t, Limits{Bytes: 20_000 * tailShare / (tailShare - 1), Rate: 1 << 20, Buffer: 1 << 20})
+	next := wide.Open("r1-1", subject)
+	at, err := next.Resume(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "180 0 20", at)
+	for i := range 200 {
+		next.LineAt("stdout", fmt.Appendf(nil, "%08d", i), fmt.Sprintf("%d 0 %d", 180+9*(i+1), 20+i+1))
+	}
+	require.NoError(t, wide.Close(t.Context(), "r1-1"))
+	lines := b.stored(t, subject)
+	require.Equal(t, "stdout 00000079", lines[100], "80 of its own, behind the 20 before them")
+	require.Contains(t, lines[101], "the log is cut here")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"tidewait/internal/api"
 	"tidewait/internal/ledger"
 	"tidewait/internal/oam"
 	"tidewait/internal/wadm"
@@ -159,6 +160,7 @@ func deleteApplication(
 		b.Queue(`DELETE FROM application_versions WHERE application_id = $1 AND version = $2`, app.id, *version)
 		b.Queue(followNewestSQL, app.id)
 	}
+	queueAppAct(b, key, "delete", actor, version, api.ViaWadm)
 	return out, exec(ctx, tx, b)
 }
 

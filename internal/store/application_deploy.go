@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,8 @@ func (e *IDTaken) Unwrap() error { return ErrConflict }
 
 // DeployOptions decide what a deploy may do.
 type DeployOptions struct {
-	Protect bool // refuse with *InUse to take away what deployed applications refer to
+	Protect bool   // refuse with *InUse to take away what deployed applications refer to
+	Via     string // by which door it came: one of api's Via constants; empty: wadm's API
 }
 
 // DeployedVersion is what a deploy did.
@@ -103,7 +105,7 @@ func deploy(
 			return DeployedVersion{}, &InUse{Dependants: out.Dependants}
 		}
 	}
-	out.Revision, err = writeDeployed(ctx, tx, key, staged, actor)
+	out.Revision, err = writeDeployed(ctx, tx, key, staged, actor, cmp.Or(opts.Via, api.ViaWadm))
 	return out, err
 }
 
@@ -225,7 +227,7 @@ WHERE i.account = $1 AND i.lattice = $2 AND i.component_id = ANY($3) ORDER BY i.
 
 // writeDeployed records what is deployed, how it is at that moment, and the news
 // of both.
-func writeDeployed(ctx context.Context, tx pgx.Tx, key ledger.AppKey, v stagedVersion, actor string) (int64, error) {
+func writeDeployed(ctx context.Context, tx pgx.Tx, key ledger.AppKey, v stagedVersion, actor, via string) (int64, error) {
 	b := &pgx.Batch{}
 	first, err := firstStatus(ctx, tx, b, key, v)
 	if err != nil {
@@ -242,6 +244,7 @@ UPDATE applications SET deployed_version = $2, revision = nextval('application_r
     deployed_at = clock_timestamp(), status = $4, status_type = $5, status_message = $6 WHERE id = $1 RETURNING revision`,
 		v.applicationID, v.version, actor, status.raw, status.kind, status.message).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&revision) })
+	queueAppAct(b, key, "deploy", actor, &v.version, via)
 	queueNews(b, v.applicationID, ChannelNATS, ledger.NewsPublished, v.manifest)
 	queueNews(b, v.applicationID, ChannelNATS, ledger.NewsStatus, status.raw)
 	queueRevised(b, v.applicationID)
@@ -326,6 +329,7 @@ func undeploy(ctx context.Context, tx pgx.Tx, key ledger.AppKey, actor string, p
 	if err := queueUndeploy(b, app.id, "undeployed", actor); err != nil {
 		return Undeployed{}, err
 	}
+	queueAppAct(b, key, "undeploy", actor, app.deployed, api.ViaWadm)
 	return out, exec(ctx, tx, b)
 }
 

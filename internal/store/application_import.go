@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"tidewait/internal/api"
 	"tidewait/internal/ledger"
 )
 
@@ -80,7 +81,7 @@ func importVersions(
 	for i := range list {
 		list[i].Deployed = list[i].Version == *deployed
 	}
-	_, err = deploy(ctx, tx, key, deployed, actor, DeployOptions{})
+	_, err = deploy(ctx, tx, key, deployed, actor, DeployOptions{Via: api.ViaNATS})
 	return list, err
 }
 

@@ -121,7 +121,7 @@ func (g gated) release(ctx context.Context, tx pgx.Tx, by ledger.Act) error {
 const endPauseSQL = `
 WITH gone AS (DELETE FROM open_waits WHERE workflow_id = $1 AND kind IN ('hold', 'backoff') RETURNING *)
 INSERT INTO wait_history (mission_id, phase_id, kind, code, reason, since, ended_at, ended_by, actor, note, woken_by, attempts)
-SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), $2, $3, $4, $5, attempts FROM gone`
+SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), $2, $3, $4, $5, attempts FROM gone` + returningEnd
 
 // queueOpen writes the wait where lists look for it.
 func (g gated) queueOpen(b *pgx.Batch, p ledger.Pause, attempts int) {
@@ -267,35 +267,4 @@ func otherThanCommand(code string) string {
 		return ""
 	}
 	return " with " + code
-}
-
-// The same act is recorded once.
-const (
-	phaseActSQL = `
-INSERT INTO acts (mission_id, launch, phase_id, verb, actor, note, key)
-SELECT mission_id, launch, id, $2, $3, $4, $5 FROM mission_phases WHERE id = $1
-ON CONFLICT (key) DO NOTHING`
-
-	missionActSQL = `
-INSERT INTO acts (mission_id, launch, verb, actor, note, key) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (key) DO NOTHING`
-)
-
-func queuePhaseActs(b *pgx.Batch, phaseID int64, acts ...ledger.Act) {
-	for _, a := range acts {
-		b.Queue(phaseActSQL, phaseID, a.Verb, a.Actor, a.Note, a.Key)
-	}
-}
-
-// RecordActs records what people did to a phase.
-func (s *Store) RecordActs(ctx context.Context, phaseID int64, acts []ledger.Act) error {
-	err := s.tx(ctx, func(tx pgx.Tx) error {
-		b := &pgx.Batch{}
-		queuePhaseActs(b, phaseID, acts...)
-		return exec(ctx, tx, b)
-	})
-	if err != nil {
-		return fmt.Errorf("record what was done to phase %d: %w", phaseID, err)
-	}
-	return nil
 }

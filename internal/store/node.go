@@ -299,7 +299,7 @@ func (s *Store) ChangeNode(ctx context.Context, c NodeChange) error {
 		if c.To == capacity.Draining && held == "" {
 			c.To = capacity.Drained
 		}
-		return changeNode(ctx, tx, c)
+		return changeNode(ctx, tx, state, c)
 	})
 	if err != nil {
 		return fmt.Errorf("set node to %s: %w", c.To, err)
@@ -320,7 +320,7 @@ func (s *Store) ReinstateNode(ctx context.Context, c NodeChange) error {
 		if state != string(capacity.Retired) {
 			return fmt.Errorf("node %s is %s, not retired: %w", c.Node, state, ErrConflict)
 		}
-		return changeNode(ctx, tx, c)
+		return changeNode(ctx, tx, state, c)
 	})
 	if err != nil {
 		return fmt.Errorf("bring node %s back: %w", c.Node, err)
@@ -355,7 +355,11 @@ const uploadsSQL = `
 (SELECT count(*) FROM topology_runs r WHERE r.node_id = n.id AND r.ended_at IS NULL
    AND NOT EXISTS (SELECT 1 FROM reservations v WHERE v.run_id = r.id AND v.released_at IS NULL))`
 
-func changeNode(ctx context.Context, tx pgx.Tx, c NodeChange) error {
+// changeNode moves a node on from the state that a person had decided on before.
+func changeNode(ctx context.Context, tx pgx.Tx, from string, c NodeChange) error {
+	if err := recordNodeAct(ctx, tx, from, c); err != nil {
+		return err
+	}
 	_, err := tx.Exec(ctx, `
 UPDATE nodes SET admin_state = $2, state_reason = $3, state_actor = $4, capacity_version = capacity_version + 1,
     state_since = CASE WHEN admin_state = $2 THEN state_since ELSE now() END,

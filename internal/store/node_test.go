@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"tidewait/internal/api"
@@ -317,4 +318,67 @@ func TestMissionThatLostItsWorkflowKeepsItsNodeUntilTheMachineIsGone(t *testing.
 	require.NoError(t, err)
 	require.Equal(t, []string{"r1-1"}, runs)
 	require.Zero(t, count(t, db, "SELECT memory_reserved FROM nodes"))
+}
+
+// TestACancelledRunHoldsItsRoomUntilItsMachineIsGone: its phase ended while nobody
+// could say whether the machine was there.
+func TestACancelledRunHoldsItsRoomUntilItsMachineIsGone(t *testing.T) {
+	ctx := context.Background()
+	cancelled := ledger.Ended{Status: "cancelled", FailureCode: "cancelled", Failure: "cancelled by ann: enough"}
+	// Each returns when the room is free.
+	for name, free := range map[string]func(t *testing.T, s *store.Store, db *pgx.Conn){
+		"the next agent has it, and ends it": func(t *testing.T, s *store.Store, db *pgx.Conn) {
+			h := node("a", 1024)
+			h.BootID, h.Runs = "another", []api.RunReport{{ID: "r1-1", Step: "run", Started: true, Adopted: true}}
+			res, err := s.Heartbeat(ctx, h)
+			require.NoError(t, err)
+			require.Equal(t, []string{"r1-1"}, res.Reply.Destroy)
+			runs, err := s.ReleaseOrphans(ctx)
+			require.NoError(t, err)
+			require.Empty(t, runs)
+			require.Equal(t, 1000, count(t, db, "SELECT memory_reserved FROM nodes"))
+			h.Runs, h.Ended = nil, []string{"r1-1"}
+			_, err = s.Heartbeat(ctx, h)
+			require.NoError(t, err)
+		},
+		"the next agent does not have it": func(t *testing.T, s *store.Store, _ *pgx.Conn) {
+			h := node("a", 1024)
+			h.BootID = "another"
+			_, err := s.Heartbeat(ctx, h)
+			require.NoError(t, err)
+			runs, err := s.ReleaseOrphans(ctx)
+			require.NoError(t, err)
+			require.Equal(t, []string{"r1-1"}, runs)
+		},
+		"its lease is over": func(t *testing.T, s *store.Store, db *pgx.Conn) {
+			_, err := db.Exec(ctx, "UPDATE nodes SET silent_before = $1", rules.LostAfter+time.Second)
+			require.NoError(t, err)
+			runs, err := s.ReleaseOrphans(ctx)
+			require.NoError(t, err)
+			require.Equal(t, []string{"r1-1"}, runs)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, db := open(t, rules)
+			register(t, s, node("a", 1024))
+			first := launch(t, s, draft("m", 1, 1000, time.Hour))
+			require.NotNil(t, look(t, s, first.Phases[0].ID, 1, ledger.WakeFirst).Placed)
+			next := launch(t, s, draft("next", 1, 1000, time.Hour))
+			require.NotNil(t, look(t, s, next.Phases[0].ID, 1, ledger.WakeFirst).Waiting)
+
+			_, err := s.FinishPhase(ctx, first.Phases[0].ID,
+				ledger.RunEnd{Status: "cancelled", FailureCode: "cancelled", Failure: cancelled.Failure, Lingers: true}, cancelled)
+			require.NoError(t, err)
+
+			require.Equal(t, 1000, count(t, db, "SELECT memory_reserved FROM nodes"))
+			require.NotNil(t, look(t, s, next.Phases[0].ID, 1, ledger.WakeTimer).Waiting, "the machine may be there")
+			runs, err := s.ReleaseOrphans(ctx)
+			require.NoError(t, err)
+			require.Empty(t, runs)
+
+			free(t, s, db)
+			require.Zero(t, count(t, db, "SELECT memory_reserved FROM nodes"))
+			require.Zero(t, count(t, db, "SELECT orphaned FROM nodes"), "it was left so on purpose")
+		})
+	}
 }

@@ -71,7 +71,7 @@ WITH gone AS (
     RETURNING *)
 INSERT INTO wait_history (mission_id, phase_id, account, lattice, application, kind, code, reason, since, ended_at, ended_by, actor, attempts)
 SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), $5, $6, g.attempts
-FROM gone g LEFT JOIN applications a ON a.id = g.application_id`
+FROM gone g LEFT JOIN applications a ON a.id = g.application_id` + returningEnd
 
 // replacedWaitSQL moves the wait of a workflow into the history because another
 // kind takes its place.
@@ -79,7 +79,7 @@ const replacedWaitSQL = `
 WITH gone AS (DELETE FROM open_waits WHERE workflow_id = $1 AND kind <> $2 RETURNING *)
 INSERT INTO wait_history (mission_id, phase_id, account, lattice, application, kind, code, reason, since, ended_at, ended_by, attempts)
 SELECT g.mission_id, g.phase_id, a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), 'changed', g.attempts
-FROM gone g LEFT JOIN applications a ON a.id = g.application_id`
+FROM gone g LEFT JOIN applications a ON a.id = g.application_id` + returningEnd
 
 // queueReplaceWait makes way for a wait of a kind.
 func queueReplaceWait(b *pgx.Batch, workflowID, kind string) {
@@ -93,7 +93,7 @@ WITH gone AS (
     DELETE FROM open_waits WHERE application_id = $1 AND (kind = 'backoff' OR code IN ('never_observed', 'no_live_hosts')) RETURNING *)
 INSERT INTO wait_history (account, lattice, application, kind, code, reason, since, ended_at, ended_by, actor)
 SELECT a.account, a.lattice, a.name, g.kind, g.code, g.reason, g.since, clock_timestamp(), 'answered', ''
-FROM gone g JOIN applications a ON a.id = g.application_id`
+FROM gone g JOIN applications a ON a.id = g.application_id` + returningEnd
 
 // ClearWait ends the wait that a workflow declared, because what it waited for
 // came. A wait that the database found is not the workflow's to end: one that was
@@ -107,7 +107,9 @@ WHERE w.workflow_id = $1 AND w.kind = 'observer' FOR KEY SHARE OF a`, workflowID
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
-		if _, err := tx.Exec(ctx, endOpenWaitsSQL, workflowID, nil, nil, nil, "answered", ""); err != nil || application == nil {
+		b := &pgx.Batch{}
+		b.Queue(endOpenWaitsSQL, workflowID, nil, nil, nil, "answered", "")
+		if err := exec(ctx, tx, b); err != nil || application == nil {
 			return err
 		}
 		return publishStatus(ctx, tx, *application)
@@ -116,6 +118,18 @@ WHERE w.workflow_id = $1 AND w.kind = 'observer' FOR KEY SHARE OF a`, workflowID
 		return fmt.Errorf("end the wait of %s: %w", workflowID, err)
 	}
 	return nil
+}
+
+// endWaits runs one of the statements that end waits, in one round trip.
+func (s *Store) endWaits(ctx context.Context, sql string, args ...any) error {
+	var noted noting
+	b := &pgx.Batch{}
+	b.Queue(sql, args...).Query(noted.note)
+	err := s.pool.SendBatch(ctx, b).Close()
+	if err == nil {
+		s.tell(ctx, &noted)
+	}
+	return err
 }
 
 func queueEndOpenWaits(b *pgx.Batch, phaseID, missionID *int64, endedBy, actor string) {

@@ -80,7 +80,8 @@ func queueRunEnd(b *pgx.Batch, phaseID int64, e ledger.RunEnd) {
 }
 
 // FinishPhase gives a phase its final status, ends its run and releases its
-// node, in one transaction. A phase that has ended already keeps its status,
+// node, in one transaction. A node that may still have the run's machine is
+// released by what it says next, or by [Store.ReleaseOrphans]. A phase that has ended already keeps its status,
 // which is returned. A success of a run that the phase has given up is refused
 // with [ErrStale].
 func (s *Store) FinishPhase(ctx context.Context, phaseID int64, run ledger.RunEnd, end ledger.Ended) (ledger.Ended, error) {
@@ -103,7 +104,10 @@ func (s *Store) FinishPhase(ctx context.Context, phaseID int64, run ledger.RunEn
 			queuePhaseActs(b, phaseID, *end.By)
 		}
 		queueRunEnd(b, phaseID, run)
-		queueEnd(b, phaseID, endedByOf(end.Status), end)
+		queueEndKeepingNode(b, phaseID, endedByOf(end.Status), end)
+		if !run.Lingers {
+			b.Queue(releaseSQL, phaseID, "")
+		}
 		return exec(ctx, tx, b)
 	})
 	if err != nil {
@@ -146,7 +150,8 @@ WHERE id = $1 AND attempt = $2 AND status = 'running'`, phaseID, attempt)
 
 // ReleaseOrphans frees what ended runs still hold: their agent has said since
 // that it does not have the machine, or has been silent for so long that it must
-// have destroyed it. It counts and returns the runs.
+// have destroyed it. It returns the runs, and counts those as leaks that were not
+// cancelled: those may have been left so.
 func (s *Store) ReleaseOrphans(ctx context.Context) ([]string, error) {
 	var runs []string
 	err := s.tx(ctx, func(tx pgx.Tx) error {
@@ -165,7 +170,8 @@ ORDER BY v.run_id FOR UPDATE OF v`, s.rules.LostAfter.Seconds())
 		b := &pgx.Batch{}
 		b.Queue(`
 UPDATE nodes n SET orphaned = orphaned + v.runs
-FROM (SELECT node_id, count(*) runs FROM reservations WHERE run_id = ANY($1) AND released_at IS NULL GROUP BY node_id) v
+FROM (SELECT v.node_id, count(*) runs FROM reservations v JOIN topology_runs r ON r.id = v.run_id
+      WHERE r.id = ANY($1) AND r.status <> 'cancelled' AND v.released_at IS NULL GROUP BY v.node_id) v
 WHERE n.id = v.node_id`, nonNilSlice(runs))
 		for _, run := range runs {
 			b.Queue(releaseSQL, nil, run)

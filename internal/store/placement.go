@@ -31,6 +31,10 @@ type PassResult struct {
 	Admitted int                      // phases that got a node, whether they asked or not
 	Signals  int                      // of those, how many did not ask and are told through the outbox
 	Waiting  int                      // phases that still wait
+	Wakes    map[ledger.Wake]int      // of the phases that got a node, by what caused the look
+	// Of the phases that asked, those that were refused and have not ended, by code.
+	Capacity   map[capacity.Code]int
+	Capability map[capacity.Code]int
 	// More says that records of looks are old and were left to the next pass,
 	// so that this one did not take too long.
 	More bool
@@ -337,7 +341,7 @@ FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::text[], $5::bigint[], $
 	lookedAtSQL = `
 WITH gone AS (DELETE FROM open_waits WHERE phase_id = ANY($1) AND kind = 'capacity' RETURNING *)
 INSERT INTO wait_history (mission_id, phase_id, kind, code, reason, since, ended_at, ended_by)
-SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), 'answered' FROM gone`
+SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), 'answered' FROM gone` + returningEnd
 
 	// endWaitsSQL moves the waits of phases into the history.
 	endWaitsSQL = `
@@ -345,7 +349,7 @@ WITH gone AS (DELETE FROM capacity_waits WHERE phase_id = ANY($1) RETURNING *)
 INSERT INTO wait_history (mission_id, phase_id, kind, code, reason, since, ended_at, ended_by, woken_by, attempts)
 SELECT p.mission_id, g.phase_id, 'capacity', g.code, COALESCE(p.capacity_note, ''), g.since, clock_timestamp(), $2, COALESCE(v.wake, ''), g.attempts
 FROM gone g JOIN mission_phases p ON p.id = g.phase_id
-LEFT JOIN unnest($1::bigint[], $3::text[]) AS v (id, wake) ON v.id = g.phase_id`
+LEFT JOIN unnest($1::bigint[], $3::text[]) AS v (id, wake) ON v.id = g.phase_id` + returningEnd
 
 	startPhasesSQL = `
 UPDATE mission_phases p SET status = 'running', capacity_blocked_since = NULL, capacity_note = NULL,
@@ -584,13 +588,33 @@ func (c *refusalColumns) add(r refusal, wake ledger.Wake, details json.RawMessag
 }
 
 func (p *pass) result() PassResult {
-	res := PassResult{Outcomes: p.outcomes, Admitted: len(p.admitted), Waiting: p.waiting, More: p.more}
+	res := PassResult{
+		Outcomes: p.outcomes, Admitted: len(p.admitted), Waiting: p.waiting, More: p.more,
+	}
+	for _, o := range p.outcomes {
+		switch {
+		case o.Waiting != nil:
+			res.Capacity = counted(res.Capacity, o.Waiting.Code)
+		case o.Incapable != nil:
+			res.Capability = counted(res.Capability, o.Incapable.Code)
+		}
+	}
 	for _, a := range p.admitted {
+		res.Wakes = counted(res.Wakes, p.wakeOf(a.id))
 		if !a.asked {
 			res.Signals++
 		}
 	}
 	return res
+}
+
+// counted adds one to a count; counts of nothing are nil.
+func counted[K comparable](counts map[K]int, key K) map[K]int {
+	if counts == nil {
+		counts = map[K]int{}
+	}
+	counts[key]++
+	return counts
 }
 
 // affects returns a check that a statement changed exactly n rows; when it did

@@ -50,8 +50,8 @@ DELETE FROM wait_history WHERE id IN (
 func (s *Store) ExpireActs(ctx context.Context, keep time.Duration, limit int) (int, error) {
 	return s.expire(ctx, "acts", `
 DELETE FROM acts WHERE id IN (
-    SELECT a.id FROM acts a JOIN missions m ON m.id = a.mission_id
-    WHERE a.at < clock_timestamp() - $1 * interval '1 second' AND m.status <> 'running'
+    SELECT a.id FROM acts a LEFT JOIN missions m ON m.id = a.mission_id
+    WHERE a.at < clock_timestamp() - $1 * interval '1 second' AND m.status IS DISTINCT FROM 'running'
     ORDER BY a.at LIMIT $2 FOR UPDATE OF a SKIP LOCKED)`, keep, limit)
 }
 

@@ -104,14 +104,14 @@ ON CONFLICT (workflow_id) DO UPDATE SET reason = EXCLUDED.reason, next_check = E
 const endSecretsWaitSQL = `
 WITH gone AS (DELETE FROM open_waits WHERE kind = 'gateway' AND phase_id = $1 RETURNING *)
 INSERT INTO wait_history (mission_id, phase_id, kind, code, reason, since, ended_at, ended_by, attempts)
-SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), $2, attempts FROM gone`
+SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), $2, attempts FROM gone` + returningEnd
 
 // EndSecretsWait ends the wait of a run whose gateway has answered.
 func (s *Store) EndSecretsWait(ctx context.Context, run string) error {
 	var phaseID int64
 	err := s.pool.QueryRow(ctx, `SELECT phase_id FROM topology_runs WHERE id = $1`, run).Scan(&phaseID)
 	if err == nil {
-		_, err = s.pool.Exec(ctx, endSecretsWaitSQL, phaseID, "answered")
+		err = s.endWaits(ctx, endSecretsWaitSQL, phaseID, "answered")
 	}
 	if err != nil {
 		return fmt.Errorf("record that run %s has its secrets: %w", run, err)

@@ -41,6 +41,8 @@ type Store struct {
 	rules  Rules
 	fleets fleets
 	queues queues
+	// waitEnded is told of each wait that was ended; nil: nobody is.
+	waitEnded func(context.Context, WaitEnd)
 }
 
 // Open connects to the database at url with at most maxConns connections.
@@ -87,7 +89,14 @@ const maxTxTries = 5
 func (s *Store) tx(ctx context.Context, f func(pgx.Tx) error) error {
 	var err error
 	for range maxTxTries {
-		err = pgx.BeginFunc(ctx, s.pool, f)
+		var noted noting
+		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			noted.Tx = tx
+			return f(&noted)
+		})
+		if err == nil {
+			s.tell(ctx, &noted)
+		}
 		if !errors.Is(err, errAgain) && !isSerialization(err) {
 			return err
 		}

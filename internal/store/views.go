@@ -192,10 +192,9 @@ FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, r.i
 func (s *Store) readRuns(ctx context.Context, r *missionRow, launch int, index map[int64]int) error {
 	rows, err := s.pool.Query(ctx, `
 SELECT t.phase_id, t.id, t.attempt, t.node_id, t.status,
-       CASE WHEN t.ended_at IS NULL AND EXISTS (SELECT 1 FROM reservations v WHERE v.run_id = t.id AND v.released_at IS NOT NULL)
-            THEN 'commit' ELSE t.step END, t.accel, t.kernel, t.isolation, t.start_kind, t.start_why, t.image, t.exit_code, t.signal, t.out_of_memory,
-       t.failure_code, t.failure, t.started_at, t.ended_at, (SELECT v.released_at FROM reservations v WHERE v.run_id = t.id)
-FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id
+       CASE WHEN t.ended_at IS NULL AND v.released_at IS NOT NULL THEN 'commit' ELSE t.step END, t.accel, t.kernel, t.isolation, t.start_kind, t.start_why, t.image, t.exit_code, t.signal, t.out_of_memory,
+       t.failure_code, t.failure, t.started_at, t.ended_at, v.released_at, v.ends_by
+FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id LEFT JOIN reservations v ON v.run_id = t.id
 WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id, launch)
 	if err != nil {
 		return err
@@ -204,11 +203,11 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY t.phase_id, t.attempt`, r.id,
 	var run api.Run
 	columns := []any{
 		&id, &run.ID, &run.Attempt, &run.Node, &run.Status, &run.Step, &run.Accel, &run.Kernel, &run.Isolation, &run.Start.Kind, &run.Start.Why, &run.Image,
-		&run.ExitCode, &run.Signal, &run.OutOfMemory, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt, &run.FreedAt,
+		&run.ExitCode, &run.Signal, &run.OutOfMemory, &run.FailureCode, &run.Failure, &run.StartedAt, &run.EndedAt, &run.FreedAt, &run.EndsBy,
 	}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
 		p := &r.PhaseList[index[id]]
-		run.StartedAt, run.EndedAt, run.FreedAt = run.StartedAt.UTC(), utc(run.EndedAt), utc(run.FreedAt)
+		run.StartedAt, run.EndedAt, run.FreedAt, run.EndsBy = run.StartedAt.UTC(), utc(run.EndedAt), utc(run.FreedAt), utc(run.EndsBy)
 		p.Runs = append(p.Runs, run)
 		p.Node = run.Node
 		if p.Status == "running" {
@@ -239,28 +238,6 @@ WHERE p.mission_id = $1 AND p.launch = $2 ORDER BY h.id`, r.id, launch)
 	return err
 }
 
-// readActs reads what people did to the launch and to its phases.
-func (s *Store) readActs(ctx context.Context, r *missionRow, launch int, index map[int64]int) error {
-	rows, err := s.pool.Query(ctx, `
-SELECT COALESCE(phase_id, 0), verb, actor, note, at FROM acts WHERE mission_id = $1 AND launch = $2 ORDER BY id`, r.id, launch)
-	if err != nil {
-		return err
-	}
-	var id int64
-	var a api.Act
-	_, err = pgx.ForEachRow(rows, []any{&id, &a.Verb, &a.Actor, &a.Note, &a.At}, func() error {
-		a.At = a.At.UTC()
-		if id == 0 {
-			r.Acts = append(r.Acts, a)
-			return nil
-		}
-		p := &r.PhaseList[index[id]]
-		p.Acts = append(p.Acts, a)
-		return nil
-	})
-	return err
-}
-
 // waitsSQL finds what is the same for all that wait in a pool once: who is in
 // front, and where a turn ends first.
 const waitsSQL = `
@@ -282,14 +259,18 @@ SELECT m.name, p.name, w.pool, w.code, COALESCE(p.capacity_note, ''), w.since, w
 FROM capacity_waits w JOIN mission_phases p ON p.id = w.phase_id JOIN missions m ON m.id = p.mission_id
 JOIN pools l ON l.pool = w.pool
 LEFT JOIN node_backends o ON o.node_id = w.refusal ->> 'bestNode' AND o.backend = w.pool
-WHERE ($1 = '' OR 'capacity' = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3)
-ORDER BY w.since, w.phase_id LIMIT $4`
+WHERE ($1 = '' OR 'capacity' = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3) AND ($4 = '' OR p.name = $4)
+  AND ($5 = '' OR l.node_id = $5 OR w.starts_on = $5 OR w.refusal ->> 'bestNode' = $5
+       OR w.refusal -> 'nodes' @> jsonb_build_array(jsonb_build_object('node', $5::text)))
+  AND w.since <= clock_timestamp() - $6 * interval '1 millisecond'
+ORDER BY w.since, w.phase_id LIMIT $7`
 
-// ListWaits lists waits, oldest first. retry is how often a waiting phase is
+// ListWaits lists the waits that a request leaves, oldest first, at most [MaxList]
+// of missions and as many of applications. retry is how often a waiting phase is
 // looked at; it gives the latest moment of the next look.
 func (s *Store) ListWaits(ctx context.Context, req api.WaitRequest, retry time.Duration) (api.WaitList, error) {
 	var list api.WaitList
-	err := checkText("the filter", req.Kind+req.Code+req.Mission+req.Lattice+req.Application)
+	err := checkText("the filter", req.Kind+req.Code+req.Mission+req.Phase+req.Lattice+req.Application+req.Node)
 	if err == nil {
 		list, err = s.listWaits(ctx, req, retry)
 	}
@@ -304,25 +285,33 @@ func (s *Store) listWaits(ctx context.Context, req api.WaitRequest, retry time.D
 		return list, err
 	}
 	list.Waits = []api.Wait{}
-	if req.Lattice == "" && req.Application == "" {
-		if list.Waits, err = s.missionWaits(ctx, req, retry); err != nil {
+	if req.OfMissions() {
+		missions, err := s.missionWaits(ctx, req, retry)
+		if err != nil {
 			return list, err
 		}
+		list.Waits, list.More = oldest(missions)
 	}
-	if req.Mission == "" {
+	if req.OfApplications() {
 		applications, err := s.applicationWaits(ctx, req)
 		if err != nil {
 			return list, err
 		}
-		list.Waits = append(list.Waits, applications...)
+		applications, more := oldest(applications)
+		list.Waits, list.More = append(list.Waits, applications...), list.More || more
 	}
 	slices.SortStableFunc(list.Waits, func(a, b api.Wait) int { return a.Since.Compare(b.Since) })
 	return list, nil
 }
 
+// oldest bounds a list, and reports whether that left something out.
+func oldest(waits []api.Wait) (list []api.Wait, more bool) {
+	return waits[:min(len(waits), MaxList)], len(waits) > MaxList
+}
+
 // missionWaits lists the waits of missions and their phases, oldest first.
 func (s *Store) missionWaits(ctx context.Context, req api.WaitRequest, retry time.Duration) ([]api.Wait, error) {
-	rows, err := s.pool.Query(ctx, waitsSQL, req.Kind, req.Code, req.Mission, MaxList)
+	rows, err := s.pool.Query(ctx, waitsSQL, req.Kind, req.Code, req.Mission, req.Phase, req.Node, req.OlderThan, MaxList+1)
 	if err != nil {
 		return nil, err
 	}
@@ -342,16 +331,19 @@ func (s *Store) missionWaits(ctx context.Context, req api.WaitRequest, retry tim
 // openMissionWaits lists the waits of missions that are not for capacity.
 func (s *Store) openMissionWaits(ctx context.Context, req api.WaitRequest) ([]api.Wait, error) {
 	rows, err := s.pool.Query(ctx, `
-SELECT w.workflow_id, m.name, COALESCE(p.name, ''), w.kind, w.code, w.reason, w.since, w.bound, w.checked_at, w.next_check, w.attempts
+SELECT w.workflow_id, m.name, COALESCE(p.name, ''), w.kind, w.code, w.reason, w.since, w.bound, w.checked_at, w.next_check, w.attempts,
+       COALESCE(r.node_id, '')
 FROM open_waits w JOIN missions m ON m.id = w.mission_id LEFT JOIN mission_phases p ON p.id = w.phase_id
-WHERE ($1 = '' OR w.kind = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3)
-ORDER BY w.since, w.workflow_id LIMIT $4`, req.Kind, req.Code, req.Mission, MaxList)
+LEFT JOIN LATERAL (SELECT node_id FROM topology_runs WHERE phase_id = p.id AND ended_at IS NULL ORDER BY attempt DESC LIMIT 1) r ON true
+WHERE ($1 = '' OR w.kind = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3) AND ($4 = '' OR p.name = $4)
+  AND ($5 = '' OR r.node_id = $5) AND w.since <= clock_timestamp() - $6 * interval '1 millisecond'
+ORDER BY w.since, w.workflow_id LIMIT $7`, req.Kind, req.Code, req.Mission, req.Phase, req.Node, req.OlderThan, MaxList+1)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) {
 		var w api.Wait
-		err := row.Scan(&w.WorkflowID, &w.Mission, &w.Phase, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt, &w.NextCheck, &w.Attempts)
+		err := row.Scan(&w.WorkflowID, &w.Mission, &w.Phase, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt, &w.NextCheck, &w.Attempts, &w.Node)
 		w.Since, w.Bound, w.CheckedAt, w.NextCheck = w.Since.UTC(), utc(w.Bound), utc(w.CheckedAt), utc(w.NextCheck)
 		return w, err
 	})
@@ -362,7 +354,8 @@ func (s *Store) applicationWaits(ctx context.Context, req api.WaitRequest) ([]ap
 SELECT w.workflow_id, a.account, a.lattice, a.name, w.kind, w.code, w.reason, w.since, w.bound, w.checked_at, w.next_check, w.attempts
 FROM open_waits w JOIN applications a ON a.id = w.application_id
 WHERE ($1 = '' OR w.kind = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR a.lattice = $3) AND ($4 = '' OR a.name = $4)
-ORDER BY w.since, w.workflow_id LIMIT $5`, req.Kind, req.Code, req.Lattice, req.Application, MaxList)
+  AND ($5 = '' OR a.account = $5) AND w.since <= clock_timestamp() - $6 * interval '1 millisecond'
+ORDER BY w.since, w.workflow_id LIMIT $7`, req.Kind, req.Code, req.Lattice, req.Application, req.Account, req.OlderThan, MaxList+1)
 	if err != nil {
 		return nil, err
 	}
@@ -513,5 +506,9 @@ JOIN missions m ON m.id = p.mission_id WHERE r.node_id = $1 AND r.released_at IS
 	if err != nil {
 		return api.NodeDetail{}, fmt.Errorf("show node %s: %w", id, err)
 	}
-	return api.NodeDetail{Node: n, Runs: runs}, nil
+	acts, err := s.nodeActs(ctx, id)
+	if err != nil {
+		return api.NodeDetail{}, fmt.Errorf("show node %s: %w", id, err)
+	}
+	return api.NodeDetail{Node: n, Runs: runs, Acts: acts}, nil
 }

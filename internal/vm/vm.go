@@ -6,6 +6,7 @@ package vm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/netip"
@@ -80,6 +81,9 @@ type Kept interface {
 	// the command if that is not so, and gives sink what it has printed after
 	// from, the zero Position being all. It is called before Collect.
 	Follow(ctx context.Context, c Command, from Position, sink LineSink) (Exit, error)
+	// EndedAt is when the command ended, after the host's boot, whoever was there
+	// then; 0: it has not, or nobody knows. It may be called at any time.
+	EndedAt() time.Duration
 }
 
 // ErrLease is matched by the error of a step whose machine ended with the lease.
@@ -219,6 +223,20 @@ type Manifest struct {
 type Result struct {
 	Manifest
 	Deleted []string `json:"deleted,omitempty"` // slash-separated, relative, sorted
+}
+
+// MaxDeletedBytes bounds the names of the deleted files of one run together, as
+// [DeletedBytes] counts them: they travel in the result of an activity, of which
+// Temporal takes 2 MiB.
+const MaxDeletedBytes = 3 << 19
+
+// DeletedBytes is how many bytes names take in a result.
+func DeletedBytes(names []string) int {
+	text, err := json.Marshal(names)
+	if err != nil {
+		panic(err) // strings
+	}
+	return len(text)
 }
 
 // Limits bound what a machine may give back.

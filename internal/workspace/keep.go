@@ -115,7 +115,7 @@ func (g *Gateway) Read(ctx context.Context, name string, launch int, phase, sinc
 type Kept struct {
 	Phase  string // whose partial branch it is of; empty: the launch's own
 	Commit string // the branch is at with it
-	Open   func() (io.ReadCloser, error)
+	Open   func() io.ReadCloser
 }
 
 // Restore makes a launch again from its bundles, oldest first: of a repository
@@ -164,10 +164,7 @@ func readBack(ctx context.Context, repo git, s *scratch, i int, name string, lau
 		return err
 	}
 	defer file.Close()
-	source, err := b.Open()
-	if err != nil {
-		return err
-	}
+	source := b.Open()
 	_, err = io.Copy(file, source)
 	if err = errors.Join(err, source.Close()); err != nil {
 		return fmt.Errorf("read the bundle of commit %.12s: %w", b.Commit, err)

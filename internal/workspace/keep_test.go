@@ -26,8 +26,8 @@ func keptOf(t *testing.T, g *workspace.Gateway) []workspace.Kept {
 	return []workspace.Kept{{Commit: chain.Head(), Open: opens(b.Bytes())}}
 }
 
-func opens(b []byte) func() (io.ReadCloser, error) {
-	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
+func opens(b []byte) func() io.ReadCloser {
+	return func() io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 }
 
 // survey commits a file of one run onto the head of launch 1.

@@ -43,6 +43,28 @@ func (g *Gateway) CommitPartial(ctx context.Context, r CommitRequest) (CommitRes
 	return result, nil
 }
 
+// CommittedPartial returns the commit that [Gateway.CommitPartial] made of a run
+// earlier, and whether there is one.
+func (g *Gateway) CommittedPartial(ctx context.Context, r CommitRequest) (CommitResult, bool, error) {
+	if err := r.check(g.limits); err != nil {
+		return CommitResult{}, false, err
+	}
+	repo, _, err := g.openCheckout(ctx, r.Mission, r.Launch)
+	if err != nil {
+		return CommitResult{}, false, err
+	}
+	commit, err := repo.output(ctx, "for-each-ref", "--format=%(objectname)", partialRef(r.Mission, r.Launch, r.Phase))
+	if err != nil || commit == "" {
+		return CommitResult{}, false, err
+	}
+	result, err := committed(ctx, repo, Checkout{Branch: "of partial results", Base: commit + "^", Head: commit}, r)
+	var superseded *Superseded
+	if errors.As(err, &superseded) {
+		return CommitResult{}, false, nil // it is of another run
+	}
+	return result, err == nil, err
+}
+
 // Partials returns the commits of the phases of a launch that were cancelled and
 // whose work was kept, by the name of the phase.
 func (g *Gateway) Partials(ctx context.Context, name string, launch int) ([]CommitInfo, error) {

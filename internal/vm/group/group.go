@@ -63,13 +63,14 @@ type Group struct {
 	backend  vm.Backend
 	segment  *segment.Segment
 	machines []Machine
+	specs    []vm.Spec // of machines
 }
 
 // Plan returns the machines that a group of agents has, before there is any: in
 // the order of the agents, and of their replicas.
 func Plan(runID string, agents []Agent) ([]Machine, error) {
 	g := &Group{runID: runID}
-	_, err := g.plan(agents)
+	err := g.plan(agents)
 	return g.machines, err
 }
 
@@ -82,8 +83,7 @@ func MachineID(runID, name string) string { return runID + "/" + name }
 // backend and ended by [Destroy].
 func Create(ctx context.Context, b vm.Backend, o Options) (*Group, error) {
 	g := &Group{runID: o.RunID, backend: b}
-	specs, err := g.plan(o.Agents)
-	if err != nil {
+	if err := g.plan(o.Agents); err != nil {
 		return nil, err
 	}
 	if err := Destroy(ctx, b, o.RunID); err != nil {
@@ -93,12 +93,13 @@ func Create(ctx context.Context, b vm.Backend, o Options) (*Group, error) {
 	for i, m := range g.machines {
 		hosts[i] = m.Host
 	}
+	var err error
 	if g.segment, err = segment.Open(hosts); err != nil {
 		return nil, err
 	}
 	starting := make(chan struct{}, max(o.Starts, 0))
 	if o.Starts <= 0 {
-		starting = make(chan struct{}, len(specs))
+		starting = make(chan struct{}, len(g.specs))
 	}
 	err = g.each(ctx, func(ctx context.Context, i int) error {
 		select {
@@ -107,10 +108,7 @@ func Create(ctx context.Context, b vm.Backend, o Options) (*Group, error) {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		specs[i].NIC = g.segment.NIC(i)
-		m, err := b.Create(ctx, specs[i])
-		g.machines[i].VM = m
-		return err
+		return g.create(ctx, i)
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.Destroy(context.WithoutCancel(ctx)))
@@ -118,8 +116,26 @@ func Create(ctx context.Context, b vm.Backend, o Options) (*Group, error) {
 	return g, nil
 }
 
+func (g *Group) create(ctx context.Context, i int) error {
+	g.specs[i].NIC = g.segment.NIC(i)
+	m, err := g.backend.Create(ctx, g.specs[i])
+	g.machines[i].VM = m
+	return err
+}
+
+// Replace destroys a machine, in which nothing has run, and starts another in its
+// place. It may be called within [Group.Each], for the machine of that call.
+func (g *Group) Replace(ctx context.Context, m Machine) (Machine, error) {
+	i := slices.IndexFunc(g.machines, func(other Machine) bool { return other.RunID == m.RunID })
+	if err := g.backend.Destroy(ctx, m.RunID); err != nil {
+		return Machine{}, err
+	}
+	err := g.create(ctx, i)
+	return g.machines[i], err
+}
+
 // plan makes the list of machines, and the specs to create them from.
-func (g *Group) plan(agents []Agent) ([]vm.Spec, error) {
+func (g *Group) plan(agents []Agent) error {
 	byName, named := map[string]Agent{}, []segment.Agent{}
 	for _, a := range agents {
 		byName[a.Name] = a
@@ -127,18 +143,17 @@ func (g *Group) plan(agents []Agent) ([]vm.Spec, error) {
 	}
 	hosts, err := segment.Plan(named)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	some := slices.ContainsFunc(agents, func(a Agent) bool { return a.Designated })
-	var specs []vm.Spec
 	for _, h := range hosts {
 		a, id := byName[h.Agent], MachineID(g.runID, h.Name)
 		g.machines = append(g.machines, Machine{Host: h, RunID: id, Command: a.command(h), Designated: a.Designated || !some})
 		spec := a.Machine
 		spec.RunID = id
-		specs = append(specs, spec)
+		g.specs = append(g.specs, spec)
 	}
-	return specs, nil
+	return nil
 }
 
 // Machines are the machines of the group: agents in the order they were given

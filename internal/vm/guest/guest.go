@@ -27,9 +27,9 @@ import (
 // Proto is the version of the protocol that HELLO names.
 const Proto = 3
 
-// Where the agent of a virtual machine finds its kernel's modules: those to load
-// when the machine boots, those to load on INIT, and those to load on an INIT
-// that tells of a network or of a root directory.
+// Where the agent of a virtual machine finds its kernel's modules: those that are
+// for every machine at once, those of devices that are bound on INIT, and those for
+// machines with a network or with the disk of a root directory.
 const (
 	ModulesDir        = "/modules"
 	RunModulesDir     = "/run-modules"

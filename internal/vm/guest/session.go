@@ -323,10 +323,10 @@ func (s *Session) receiveEnd(chunks *tarChunks, result *vm.Result) error {
 				return collectFailed("the machine lists as deleted what it must not: %v", err)
 			}
 		}
-		if size += jsonSize(names); size > maxDeletedBytes {
+		if size += vm.DeletedBytes(names); size > vm.MaxDeletedBytes {
 			return &vm.Failure{
 				Code:    vm.ResultsTooLarge,
-				Message: fmt.Sprintf("the names of the deleted files take more than %d bytes; collect less of them", maxDeletedBytes),
+				Message: fmt.Sprintf("the names of the deleted files take more than %d bytes; collect less of them", vm.MaxDeletedBytes),
 			}
 		}
 		if result.Deleted = append(result.Deleted, names...); len(result.Deleted) > maxDeleted {

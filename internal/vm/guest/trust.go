@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -18,9 +17,6 @@ const (
 	maxKernel  = 128     // bytes of a kernel's release and of a boot id
 	maxMessage = 1 << 10 // bytes of a failure's sentence
 	maxCode    = 255     // of an exit
-	// maxDeletedBytes bounds the names of deleted files together, as JSON: they
-	// travel in the result of an activity, of which Temporal takes 2 MiB.
-	maxDeletedBytes = 3 << 19
 )
 
 // guestCodes are the failures that a guest may report in place of each answer.
@@ -58,15 +54,6 @@ func plain(what, text string, most int) error {
 		return fmt.Errorf("%w: the guest says its %s is %.40q", ErrProtocol, what, text)
 	}
 	return nil
-}
-
-// jsonSize is how many bytes names take in a result.
-func jsonSize(names []string) int {
-	text, err := json.Marshal(names)
-	if err != nil {
-		panic(err) // strings
-	}
-	return len(text)
 }
 
 // failureOf is the failure that a guest reports in place of an answer, in words that

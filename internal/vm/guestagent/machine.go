@@ -48,6 +48,9 @@ func machine() error {
 	if err := loadModules(guest.ModulesDir); err != nil {
 		return err
 	}
+	if err := loadRunModules(); err != nil {
+		return err
+	}
 	cgroup, err := commandCgroup()
 	if err != nil {
 		return err
@@ -85,8 +88,7 @@ func begin(in guest.Init) (root string, err error) {
 	if err := joinSegment(in.Network); err != nil {
 		return "", err
 	}
-	// The driver comes after the snapshot, so that it finds the run's own disks.
-	if err := loadModules(guest.RunModulesDir); err != nil {
+	if err := bindDevices(virtioBlock, "virtio_blk"); err != nil {
 		return "", err
 	}
 	scratch, err := disk(guest.ScratchDisk)
@@ -140,7 +142,7 @@ func joinSegment(n *vm.Network) error {
 	if err := withoutIPv6(); err != nil {
 		return err
 	}
-	if err := loadModules(guest.NetworkModulesDir); err != nil {
+	if err := bindDevices(virtioNet, "virtio_net"); err != nil {
 		return err
 	}
 	err := waitFor("the network device "+nic, func() bool {

@@ -26,9 +26,6 @@ const (
 // mountRoot makes the root directory of commands. hosts is the content of its
 // /etc/hosts.
 func mountRoot(scratch, hosts string) error {
-	if err := loadModules(guest.RootModulesDir); err != nil {
-		return err
-	}
 	device, err := disk(guest.RootDisk)
 	if err != nil {
 		return err

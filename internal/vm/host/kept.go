@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -238,6 +239,19 @@ func (g *Guest) Leave() {
 	if g.Session != nil {
 		g.Session.Close()
 	}
+}
+
+// EndedAt implements [vm.Kept].
+func (g *Guest) EndedAt() time.Duration {
+	kept, ok := g.Process.(*KeptProcess)
+	if !ok {
+		return 0
+	}
+	state, err := kept.client.State()
+	if err != nil {
+		return 0 // what the machine is asked next says so
+	}
+	return state.EndedAt
 }
 
 // Follow implements [vm.Kept].

@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -97,6 +98,9 @@ type State struct {
 	Hello    json.RawMessage `json:"hello"`    // as the guest said it
 	Executed bool            `json:"executed"` // a command was begun
 	Ended    bool            `json:"ended"`    // and has ended
+	// EndedAt is when it ended, after the host's boot; 0: it has not, or the keeper
+	// is of a program that did not look.
+	EndedAt time.Duration `json:"endedAt,omitempty"` // nanoseconds
 	// Begin is where in the command's output the stream begins. What was before
 	// it is gone.
 	Begin vm.Position `json:"begin"`

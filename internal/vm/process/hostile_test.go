@@ -22,5 +22,5 @@ func TestRogueGuests(t *testing.T) {
 }
 
 func TestHostileCommands(t *testing.T) {
-	vmtest.Hostile(t, newBackend, killGrace, vmtest.HostileCommands())
+	vmtest.Hostile(t, newBackend, newBackend, killGrace, vmtest.HostileCommands())
 }

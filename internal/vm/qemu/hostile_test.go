@@ -41,9 +41,17 @@ func TestRogueGuests(t *testing.T) {
 }
 
 // TestHostileCommands runs those of every backend, and some for which a machine of
-// its own is needed: its commands are root there.
+// its own is needed: its commands are root there. The machines are restored from a
+// snapshot.
 func TestHostileCommands(t *testing.T) {
-	vmtest.Hostile(t, newBackend, killGrace, append(vmtest.HostileCommands(),
+	restored := func(runDir string) (vm.Backend, error) {
+		b, err := newRestored(runDir)
+		if err == nil {
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+		}
+		return b, err
+	}
+	vmtest.Hostile(t, restored, newBackend, killGrace, append(vmtest.HostileCommands(),
 		vmtest.HostileCommand{Name: "floods the serial console", Script: `cat /dev/zero > /dev/ttyS0`, Turn: vmtest.HostileTurn, Ends: vmtest.TurnOver},
 		vmtest.HostileCommand{Name: "floods the kernel's log", Script: `while :; do echo flood > /dev/kmsg; done`, Turn: vmtest.HostileTurn, Ends: vmtest.TurnOver},
 		vmtest.HostileCommand{Name: "fills its disk with files", Script: `i=0; while head -c 8388608 /dev/zero >f$i 2>/dev/null; do i=$((i+1)); [ $i -lt 20 ] || exit 9; done; exit 5`, Ends: vmtest.Survives(5)},

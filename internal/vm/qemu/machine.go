@@ -256,9 +256,12 @@ const (
 // name but its own firmware, so that its user needs no way to the files.
 func arguments(s vm.Spec, accel, kind string) []string {
 	kernel := "console=ttyS0 quiet panic=-1 reboot=t random.trust_cpu=on"
-	accelerator := "kvm"
+	accelerator, cpu := "kvm", "max"
 	if accel == AccelTCG {
 		accelerator = "tcg,tb-size=64"
+		// What costs emulation dear: a fifth level of page tables, and protections of
+		// the guest's kernel from its own processes, which are root's anyway.
+		cpu += ",la57=off,smap=off,smep=off,pku=off"
 		// Emulated timers are late under load. A guest that calibrates against
 		// them may wait for ever, and one that checks its clock against them takes
 		// the wrong one for right.
@@ -277,7 +280,7 @@ func arguments(s vm.Spec, accel, kind string) []string {
 		machine, bus = "microvm,acpi=on,ioapic2=off", "device"
 	}
 	args := []string{
-		"-machine", machine, "-accel", accelerator, "-cpu", "max",
+		"-machine", machine, "-accel", accelerator, "-cpu", cpu,
 		"-smp", strconv.FormatInt(cpus(s), 10), "-m", strconv.FormatInt(s.MemoryMiB, 10),
 		"-nodefaults", "-no-user-config", "-nic", "none", "-display", "none", "-no-reboot",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",

@@ -68,26 +68,23 @@ func newFastBackend(runDir string) (*qemu.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return qemu.New(qemu.Options{Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, Snapshots: 3, BootTimeout: 2 * time.Minute})
+	return qemu.New(qemu.Options{Image: img, RunDir: runDir, Accel: qemu.AccelTCG, KillGrace: killGrace, Keeper: os.Getenv(agentPath), Snapshots: 3, BootTimeout: 2 * time.Minute})
 }
 
 func TestAdoption(t *testing.T) {
 	vmtest.Adoption(t, newLeased, 40*time.Second)
 }
 
-func TestConformanceOfKept(t *testing.T) {
-	vmtest.ConformanceOfKept(t, newBackend, killGrace)
-}
-
 func TestConformance(t *testing.T) {
 	vmtest.Conformance(t, newBackend, killGrace)
 }
 
-// TestConformanceRestored is TestConformance for machines that are restored.
-func TestConformanceRestored(t *testing.T) {
+// TestConformanceOfRestored is TestConformance for machines that are restored and
+// have keepers, as those of most runs.
+func TestConformanceOfRestored(t *testing.T) {
 	t.Setenv(restored, "1")
 	var made []*qemu.Backend
-	vmtest.Conformance(t, func(runDir string) (vm.Backend, error) {
+	vmtest.ConformanceOfKept(t, func(runDir string) (vm.Backend, error) {
 		b, err := newRestored(runDir)
 		if err == nil {
 			made = append(made, b)

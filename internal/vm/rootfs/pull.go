@@ -120,10 +120,15 @@ func (s *Store) make(ctx context.Context, image mission.Image) (e *entry, sent i
 			_ = os.Remove(file.Name()) // else it goes when the store is opened again
 		}
 	}()
-	to := erofs.NewWriter(file)
-	tree := layers.New(to, s.Limits)
+	room := &room{store: s}
+	defer room.end()
 	for _, layer := range found.Layers {
 		sent += layer.Size()
+	}
+	room.need(min(sent, s.Limits.Bytes)) // more is refused below, and nothing has to go for it
+	to := erofs.NewWriter(&growing{WriteSeeker: file, room: room, next: sent})
+	tree := layers.New(to, s.Limits)
+	for _, layer := range found.Layers {
 		if err := layer.Read(ctx, func(tar io.Reader) error { return tree.Add(tar) }); err != nil {
 			return nil, sent, err
 		}

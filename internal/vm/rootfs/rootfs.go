@@ -6,7 +6,7 @@
 // is; only both together count. What is being made is in the directory "making",
 // which is emptied when the store is opened.
 //
-// Concurrency: Store.mu guards kept and pulls. Nothing is read from a registry
+// Concurrency: Store.mu guards kept, coming and pulls. Nothing is read from a registry
 // while it is held. A file system in use has a shared lock (flock) that goes with
 // the open file, so that it holds as long as a machine has it, whatever becomes
 // of the program that started the machine.
@@ -38,7 +38,7 @@ import (
 // Options say what a store may do.
 type Options struct {
 	Dir         string        // for this store alone; required
-	Bytes       int64         // of all file systems together, but for those in use
+	Bytes       int64         // of all file systems together, with those that are pulled, but for those in use
 	Limits      layers.Limits // of one image
 	PullTimeout time.Duration // of one pull
 	Source      source.Options
@@ -48,10 +48,11 @@ type Options struct {
 // Store keeps file systems of images. It is safe for concurrent use.
 type Store struct {
 	Options
-	mu    sync.Mutex
-	kept  map[string]*entry // by the digest of the manifest
-	turns chan struct{}     // of pulls
-	pulls map[string]*pull
+	mu     sync.Mutex
+	kept   map[string]*entry // by the digest of the manifest
+	coming int64             // bytes of what is being pulled, as far as that is known
+	turns  chan struct{}     // of pulls
+	pulls  map[string]*pull
 }
 
 // entry describes a file system, as its JSON file does.
@@ -324,10 +325,10 @@ func (s *Store) byUse() []*entry {
 	return all
 }
 
-// evict removes what was not used for longest until the rest has room. What is
-// in use stays, and so does keep. Store.mu must be held.
+// evict removes what was not used for longest until the rest has room, beside what is
+// coming. What is in use stays, and so does keep. Store.mu must be held.
 func (s *Store) evict(keep *entry) {
-	all, sum := s.byUse(), int64(0)
+	all, sum := s.byUse(), s.coming
 	for _, e := range all {
 		sum += e.Bytes
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -517,6 +518,69 @@ func TestEviction(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.*"))
 	require.NoError(t, err)
 	require.Len(t, files, 4, "nothing else is left")
+}
+
+// TestRoomIsMadeBeforeAPull: for what the manifest says is coming, and for what more
+// becomes of it.
+func TestRoomIsMadeBeforeAPull(t *testing.T) {
+	noise := make([]byte, 1<<20) // what cannot be made smaller
+	_, err := rand.NewChaCha8([32]byte{}).Read(noise)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		first, second []byte // layers, of which the second one hangs
+		room          int64
+	}{
+		"as large as its manifest says": {nil, noise, 7 << 19},
+		"larger than it":                {bytes.Repeat([]byte("much"), 5<<20), []byte("little"), 37 << 19}, // looked at every 16 MiB
+	} {
+		t.Run(name, func(t *testing.T) {
+			roots, images := t.TempDir(), map[string]v1.Image{}
+			for _, tag := range []string{"a", "b", "c"} {
+				images[tag] = imagetest.Image(t, nil, imagetest.Tar(t, imagetest.File{Name: tag, Content: strings.Repeat(tag, 1<<20)}))
+			}
+			imagetest.Layout(t, filepath.Join(roots, "l"), images)
+			r, asked, _ := hanging(t)
+			img := imagetest.Image(t, nil,
+				imagetest.Tar(t, imagetest.File{Name: "first", Content: string(c.first)}),
+				imagetest.Tar(t, imagetest.File{Name: "second", Content: string(c.second)}))
+			r.Behave(nil)
+			r.Push("large:1", img)
+			parts, err := img.Layers()
+			require.NoError(t, err)
+			last, err := parts[1].Digest()
+			require.NoError(t, err)
+			r.Behave(func(w http.ResponseWriter, req *http.Request, own http.Handler) {
+				if strings.HasSuffix(req.URL.Path, last.String()) {
+					asked <- struct{}{}
+					<-req.Context().Done()
+					return
+				}
+				own.ServeHTTP(w, req)
+			})
+			s := open(t, rootfs.Options{Bytes: c.room, Limits: layers.Limits{Files: 1000, Bytes: 64 << 20}, Source: source.Options{Layouts: []string{roots}, Insecure: []string{r.Host}}})
+			kept := func() (n int) {
+				for _, key := range s.Keys() {
+					if strings.HasPrefix(key, "oci:") {
+						n++
+					}
+				}
+				return n
+			}
+			for tag := range images {
+				root, err := s.Get(t.Context(), "oci:"+filepath.Join(roots, "l")+":"+tag, "")
+				require.NoError(t, err)
+				require.NoError(t, root.Close())
+			}
+			require.Equal(t, 3, kept())
+			ctx, cancel := context.WithCancel(t.Context())
+			gaveUp := make(chan error)
+			go func() { _, err := s.Get(ctx, r.Host+"/large:1", ""); gaveUp <- err }()
+			<-asked
+			require.Equal(t, 2, kept())
+			cancel()
+			require.ErrorIs(t, <-gaveUp, context.Canceled)
+		})
+	}
 }
 
 // TestWhatACrashLeaves is removed, and what was whole is kept.

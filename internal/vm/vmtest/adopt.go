@@ -281,6 +281,11 @@ func (a *adoption) ended(t *testing.T) {
 	lines, exit := follow(t, m, "", first.End)
 	require.Equal(t, vm.Exit{Code: 5}, exit)
 	require.Equal(t, []string{"last"}, texts(lines))
+	at := m.EndedAt()
+	require.Positive(t, at)
+	require.Less(t, at, boot.Now())
+	m.Leave()
+	require.Equal(t, at, n.adopt().EndedAt(), "whoever asks")
 }
 
 func (a *adoption) notBegun(t *testing.T) {

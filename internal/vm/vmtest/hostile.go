@@ -269,13 +269,13 @@ func resident(t *testing.T) int {
 }
 
 // Hostile runs commands on a backend that do harm: each ends, its machine is gone
-// in time, and a neighbour works on.
-func Hostile(t *testing.T, newBackend Backend, killGrace time.Duration, commands []HostileCommand) {
+// in time, and a neighbour, a machine of honest, works on.
+func Hostile(t *testing.T, newBackend, honest Backend, killGrace time.Duration, commands []HostileCommand) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700), "machines must not need a way to their files")
 	b, err := newBackend(filepath.Join(dir, "hostile"))
 	require.NoError(t, err)
-	neighbour := startNeighbour(t, newBackend, filepath.Join(dir, "honest"))
+	neighbour := startNeighbour(t, honest, filepath.Join(dir, "honest"))
 	before := resident(t)
 	for _, c := range commands {
 		t.Run(c.Name, func(t *testing.T) {

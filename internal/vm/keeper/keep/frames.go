@@ -4,7 +4,9 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
+	"tidewait/internal/boot"
 	"tidewait/internal/vm/guest"
 	"tidewait/internal/vm/keeper"
 )
@@ -30,8 +32,9 @@ type frames struct {
 	keeping  bool      // what a command prints is remembered
 	executed bool
 	printed  output
-	answer   []byte     // how the command ended, as the guest said it; nil: it runs
-	kind     guest.Kind // of answer
+	answer   []byte        // how the command ended, as the guest said it; nil: it runs
+	kind     guest.Kind    // of answer
+	at       time.Duration // of answer, after the host's boot
 }
 
 // stream is a connection to a program.
@@ -75,10 +78,10 @@ func (f *frames) take(kind guest.Kind, payload []byte) {
 		}
 	case guest.KindBeat:
 	case guest.KindExit:
-		f.kind, f.answer = kind, slices.Clone(payload)
+		f.ended(kind, payload)
 	case guest.KindFail:
 		if len(f.asked) == 0 && f.executed && f.answer == nil {
-			f.kind, f.answer = kind, slices.Clone(payload)
+			f.ended(kind, payload)
 		} else {
 			to = f.answered()
 		}
@@ -92,6 +95,11 @@ func (f *frames) take(kind guest.Kind, payload []byte) {
 	if to != nil && to == current && to.conn.Write(kind, payload) != nil {
 		to.closer.Close() // whoever does not listen has gone
 	}
+}
+
+// ended remembers how the command ended, and when.
+func (f *frames) ended(kind guest.Kind, payload []byte) {
+	f.kind, f.answer, f.at = kind, slices.Clone(payload), boot.Now()
 }
 
 // answered is who waited for an answer that is complete. A guest that says what
@@ -195,7 +203,7 @@ func (f *frames) ask(s *stream, kind guest.Kind, payload []byte) bool {
 		return false
 	}
 	if kind == guest.KindExec {
-		f.executed, f.printed, f.answer = true, output{}, nil
+		f.executed, f.printed, f.answer, f.at = true, output{}, nil, 0
 	} else {
 		f.asked = append(f.asked, s)
 	}
@@ -216,5 +224,7 @@ func (f *frames) state() keeper.State {
 }
 
 func (f *frames) stateNow() keeper.State {
-	return keeper.State{Proto: keeper.Proto, Hello: f.hello, Executed: f.executed, Ended: f.answer != nil, Begin: f.printed.begin}
+	return keeper.State{
+		Proto: keeper.Proto, Hello: f.hello, Executed: f.executed, Ended: f.answer != nil, EndedAt: f.at, Begin: f.printed.begin,
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"tidewait/internal/boot"
 	"tidewait/internal/vm"
 	"tidewait/internal/vm/guest"
 	"tidewait/internal/vm/keeper"
@@ -113,11 +114,15 @@ func TestTheNextProgramIsToldAll(t *testing.T) {
 	require.NoError(t, p.Close())
 	k.says(guest.KindLog, "\x01o\n")
 	k.says(guest.KindBeat, "{}")
+	before := boot.Now()
+	require.Zero(t, k.state().EndedAt)
 	k.says(guest.KindExit, `{"code":3}`)
 	require.Eventually(t, func() bool { return k.state().Ended }, wait, tick)
 
 	for range 2 {
 		q, state := k.next()
+		require.WithinRange(t, time.Unix(0, int64(state.EndedAt)), time.Unix(0, int64(before)), time.Unix(0, int64(boot.Now())))
+		state.EndedAt = 0
 		require.Equal(t, keeper.State{Proto: 1, Hello: json.RawMessage(`{"proto":2}`), Executed: true, Ended: true}, state)
 		hears(t, q, guest.KindLog, "\x01one\ntw")
 		hears(t, q, guest.KindLog, "\x02err\n")
