@@ -55,7 +55,7 @@ negctl: deps build ## Provoke what must fail, and then once more without each of
 
 .PHONY: test
 test: deps build ## Run all tests under the race detector, but for the simulations, which share nothing
-	@build/packages promtool
+	@build/packages promtool chromium
 	go test -race -timeout $(TEST_TIMEOUT) -skip '^TestSimulation' $(TEST_FLAGS) $(if $(filter ./...,$(TEST_PACKAGES)),$(LONGEST)) $(TEST_PACKAGES)
 ifeq ($(TEST_PACKAGES),./...)
 	go test -timeout $(TEST_TIMEOUT) -run '^TestSimulation' ./internal/capacity
@@ -107,6 +107,11 @@ e2e-wasmcloud: deps build ## Deploy an application onto a real wasmCloud host; s
 .PHONY: record-histories
 record-histories: deps build ## Record the workflow histories that replay tests read
 	TIDEWAIT_RECORD_HISTORIES=1 go test -count=1 -timeout $(TEST_TIMEOUT) -run '^TestRecordHistories$$' ./workflows/...
+
+.PHONY: screenshots
+screenshots: deps build ## Make the pictures of the Web UI in docs/images anew, from the running product
+	@build/packages chromium
+	go test -count=1 -timeout $(TEST_TIMEOUT) -run '^TestWebUI$$' ./internal/e2e -screenshots $(CURDIR)/docs/images
 
 .PHONY: clean
 clean: ## Remove what build made; installed tools and data stay

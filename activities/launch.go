@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
@@ -36,7 +38,9 @@ func (e *Engine) Launch(ctx context.Context, in workflows.LaunchInput) (workflow
 		return workflows.LaunchResult{}, asTemporal(err)
 	}
 	e.Meter.Refused(ctx, refused)
-	return workflows.LaunchResult{Launched: launched, Refused: refused, Mission: launchedMission(m), Fleet: e.fleet()}, nil
+	shown := launchedMission(m)
+	shown.Actor, shown.Turn, shown.MaxWait, shown.Priority = in.Actor, turn, maxWait, draft.Priority
+	return workflows.LaunchResult{Launched: launched, Refused: refused, Mission: shown, Fleet: e.fleet()}, nil
 }
 
 // launched returns what is to be launched and, of a rerun, what it takes over.
@@ -150,7 +154,7 @@ func launchedMission(m mission.Mission) workflows.LaunchedMission {
 }
 
 func command(p mission.Phase) workflows.PhaseCommand {
-	c := workflows.PhaseCommand{Name: p.Name, Secrets: secretNames(p.Secrets), Attempts: p.Attempts, Hold: hold(p)}
+	c := workflows.PhaseCommand{Name: p.Name, Secrets: secretNames(p.Secrets), Attempts: p.Attempts, Hold: hold(p), Requires: requires(p.Requires)}
 	if !p.Composed() {
 		c.Command, c.Collect, c.Machine = vm.Command{Argv: p.Run, Env: p.Env}, p.Collect, machine(p.Resources, p.Image)
 		return c
@@ -162,6 +166,18 @@ func command(p mission.Phase) workflows.PhaseCommand {
 		})
 	}
 	return c
+}
+
+// requires says what a phase asks of a node beside room.
+func requires(r mission.Requires) []string {
+	var all []string
+	if r.Arch != "" {
+		all = append(all, "arch="+r.Arch)
+	}
+	for _, label := range slices.Sorted(maps.Keys(r.Labels)) {
+		all = append(all, label+"="+r.Labels[label])
+	}
+	return all
 }
 
 func machine(r mission.Resources, image string) vm.Spec {

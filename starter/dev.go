@@ -99,7 +99,8 @@ func (c *cli) serveLocal(ctx context.Context, p *local.Product, s config.Setting
 	fmt.Fprintf(c.out, `
 Tidewait is up. Ctrl-C stops it.
 
-  Web UI     %s
+  Web UI     %[1]s
+  waits      %[1]s/namespaces/default/workflows?savedQuery=every%%20wait&query=ExecutionStatus%%3D%%22Running%%22%%20AND%%20TidewaitWait%%20IS%%20NOT%%20NULL
   Temporal   %s
   NATS       %s
   Postgres   %s

@@ -203,7 +203,7 @@ func (l *launcher) updateWithStart(ctx context.Context, options client.StartWork
 	defer cancel()
 	var reply api.LaunchReply
 	update, err := l.temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
-		StartWorkflowOperation: l.temporal.NewWithStartWorkflowOperation(options, api.MissionWorkflow, struct{}{}),
+		StartWorkflowOperation: l.temporal.NewWithStartWorkflowOperation(options, api.MissionWorkflow, map[string]string{"see": api.SeePage}),
 		UpdateOptions: client.UpdateWorkflowOptions{
 			WorkflowID:   api.MissionWorkflowID(l.name()),
 			UpdateName:   api.UpdateLaunch,
@@ -227,16 +227,6 @@ func startOptions(m mission.Mission, actor string) client.StartWorkflowOptions {
 		StaticSummary:            fmt.Sprintf("mission %s: %s on %s", m.Name, phaseCount(m), m.Spec.Backend),
 		StaticDetails:            staticDetails(m, actor),
 	}
-}
-
-// staticDetails is Markdown for Temporal's Web UI.
-func staticDetails(m mission.Mission, actor string) string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "Launched by %s.\n\n", actor)
-	for i, p := range m.Spec.Phases {
-		fmt.Fprintf(&text, "%d. **%s**\n", i+1, p.Name)
-	}
-	return text.String()
 }
 
 // launchFault explains why a launch did not happen.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
@@ -120,12 +121,28 @@ func TestAnInterruptedLaunchSaysWhatIsNotKnown(t *testing.T) {
 }
 
 func TestTheWebUIsTextsOfALaunch(t *testing.T) {
-	m := mission.Mission{Name: "m", Spec: mission.Spec{Backend: "microvm", Phases: []mission.Phase{{Name: "survey"}, {Name: "build"}}}}
+	priority := 70
+	m := mission.Mission{Name: "m", Labels: map[string]string{"team": "platform", "area": "db"}, Spec: mission.Spec{
+		Backend: "microvm", Workspace: mission.Workspace{Git: "https://example.org/a.git", Ref: "main"}, Priority: &priority,
+		Turn: 30 * time.Minute, MaxWait: 2 * time.Hour,
+		Phases: []mission.Phase{
+			{Name: "survey", Resources: mission.Resources{CPUMilli: 1500, MemoryMiB: 512}, Attempts: 2},
+			{Name: "review", Hold: &mission.Hold{}, Agents: []mission.Agent{
+				{Name: "author", Replicas: 1, Resources: mission.Resources{CPUMilli: 1000, MemoryMiB: 512}},
+				{Name: "critic", Replicas: 3, Resources: mission.Resources{CPUMilli: 500, MemoryMiB: 256}},
+			}},
+		},
+	}}
 	o := startOptions(m, "ann@desk")
 	require.Equal(t, "mission.m", o.ID)
 	require.Equal(t, "tidewait", o.TaskQueue)
 	require.Equal(t, "mission m: 2 phases on microvm", o.StaticSummary)
-	require.Equal(t, "Launched by ann@desk.\n\n1. **survey**\n2. **build**\n", o.StaticDetails)
+	require.Equal(t, "- **launched by:** ann@desk\n- **workspace:** `https://example.org/a.git` at `main`\n- **backend:** microvm\n"+
+		"- **priority:** 70\n- **turn:** 30m0s\n- **waits for capacity:** 2h0m0s at most\n- **label:** area=db\n- **label:** team=platform\n"+
+		"\n**phases**\n\n- **1 survey:** 1.5 CPU, 512 MiB of memory, up to 2 attempts\n"+
+		"- **2 review:** 2.5 CPU, 1280 MiB of memory in 4 machines, held until somebody releases it\n"+
+		"\n**you can**\n\n- see all of it: `tidewait mission show m`\n"+
+		"- end it: `tidewait mission cancel m --reason WHY`, or signal `cancel` with input `{\"actor\": \"you\", \"reason\": \"why\"}`\n\n---\n", o.StaticDetails)
 	name, ok := o.TypedSearchAttributes.GetKeyword(attributeMission)
 	require.True(t, ok)
 	require.Equal(t, "m", name)

@@ -94,6 +94,7 @@ func (l *launcher) rerunRequest() api.LaunchRequest {
 func (l *launcher) rerunOptions() client.StartWorkflowOptions {
 	o := startOptions(mission.Mission{Name: l.rerun.Mission}, l.actor)
 	o.StaticSummary = fmt.Sprintf("mission %s, again from phase %s", l.rerun.Mission, l.rerun.From)
-	o.StaticDetails = fmt.Sprintf("Launched again by %s from phase **%s**, with what the phases before it committed.\n", l.actor, l.rerun.From)
+	o.StaticDetails = fmt.Sprintf("- **launched by:** %s\n- **begins:** with phase **%s**, from what the phases before it committed\n", l.actor, l.rerun.From) +
+		missionCommands(l.rerun.Mission)
 	return o
 }

@@ -52,7 +52,7 @@ func (c PhaseCommand) running() string {
 	if len(c.Agents) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %d machines\n\n", c.machines()) + c.commands()
+	return item("machines", fmt.Sprint(c.machines())) + c.commands()
 }
 
 // agentsVerdict returns why a composed phase failed; no code: it did not.
@@ -127,12 +127,12 @@ func agentsMarkdown(ends []ledger.AgentEnd) string {
 	if len(ends) == 0 {
 		return ""
 	}
-	text := "\n\n"
+	text := "\n**machines**\n\n"
 	for _, a := range ends {
 		text += fmt.Sprintf("- **%s:** %s", a.Name, a.Status)
 		switch {
 		case a.Failure != "":
-			text += ": " + a.Failure
+			text += ": " + plain(a.Failure)
 		case a.Exit != nil && a.Exit.OOM:
 			text += ", out of memory"
 		case a.Exit != nil && a.Exit.Signal != "":

@@ -82,10 +82,9 @@ func TestAComposedPhaseIsOneRunAndOneCommit(t *testing.T) {
 		{Name: "critic-2", Status: "failed", Exit: &vm.Exit{Code: 3}},
 		{Name: "critic-3", Status: "stopped"},
 	}, inputs[workflows.FinishPhaseInput](e.fakes)[0].Run.Agents)
-	require.Equal(t, "phase 1 **review** of mission **port**, launch 3\n\nrunning on node **node-a** as run `r7-1`, 4 machines\n\n"+
-		"- **author:** `./author -v`\n- **critic:** `./critic`, in 3 machines, until the others are done\n", shown)
-	require.Equal(t, "phase 1 **review** of mission **port**, launch 3\n\nsucceeded; commit `c1`\n\n"+
-		"- **author:** succeeded, exit 0\n- **critic-1:** stopped, exit 0\n- **critic-2:** failed, exit 3\n- **critic-3:** stopped\n", e.details())
+	require.Contains(t, shown, "- **machines:** 4\n- **author:** `./author -v`\n- **critic:** `./critic`, in 3 machines, until the others are done\n")
+	require.Contains(t, e.details(), "\n**machines**\n\n"+
+		"- **author:** succeeded, exit 0\n- **critic-1:** stopped, exit 0\n- **critic-2:** failed, exit 3\n- **critic-3:** stopped\n")
 }
 
 func TestAComposedPhaseFailsWithTheAgentThatDecided(t *testing.T) {

@@ -40,7 +40,7 @@ func Application(ctx workflow.Context, in AppInput) error {
 			return err
 		}
 		if a.tooLong() {
-			return workflow.NewContinueAsNewError(ctx, api.AppWorkflow, AppInput{Key: in.Key, Resume: a.resume()})
+			return workflow.NewContinueAsNewError(ctx, api.AppWorkflow, AppInput{See: in.See, Key: in.Key, Resume: a.resume()})
 		}
 	}
 }
@@ -67,8 +67,10 @@ type application struct {
 
 func newApplication(ctx workflow.Context, in AppInput) *application {
 	a := &application{ctx: ctx, key: in.Key, revision: in.Resume.Revision, backoff: in.Resume.Backoff}
-	a.waits.header = fmt.Sprintf("application **%s** in lattice **%s**\n\n", in.Key.Name, in.Key.Lattice)
+	a.waits.header = fmt.Sprintf("application **%s** in lattice %s, account **%s**\n\n", in.Key.Name,
+		linkTo(in.Key.Lattice, api.LatticeWorkflowID(in.Key.Account, in.Key.Lattice)), in.Key.Account)
 	a.waits.app = &a.key
+	a.waits.giveUp = remedy{what: "give up", command: a.cli("undeploy")}
 	return a
 }
 
@@ -78,7 +80,7 @@ func (a *application) goOn(w ledger.AppWait) error {
 	if w.Kind == "" {
 		return nil
 	}
-	a.waits.shown = wait{kind: w.Kind, code: w.Code, since: w.Since}
+	a.waits.shown = wait{kind: w.Kind, code: w.Code, reason: w.Reason, since: w.Since}
 	if w.Kind == ledger.KindObserver {
 		return a.waits.declare(a.ctx, a.withoutObserver())
 	}
@@ -153,24 +155,24 @@ func (a *application) assess(in AssessInput) (AssessResult, error) {
 }
 
 func (a *application) withoutObserver() wait {
+	latticeID := api.LatticeWorkflowID(a.key.Account, a.key.Lattice)
 	return wait{
 		kind: ledger.KindObserver, code: ledger.CodeObserverAbsent, since: workflow.Now(a.ctx).Add(-observerPickup),
 		reason: fmt.Sprintf("no engine observes lattice %s, so nobody knows what runs there", a.key.Lattice),
 		next:   "as soon as an engine observes the lattice",
-		hint:   "start an engine: `tidewait-worker run --roles engine`; if engines run, see whether workflow `" + api.LatticeWorkflowID(a.key.Account, a.key.Lattice) + "` does",
+		can: []remedy{
+			{what: "start an engine", command: "tidewait-worker run --roles engine"},
+			{what: "if engines run, see why none observes it: " + linkTo(latticeID, latticeID)},
+			a.waits.giveUp,
+		},
 	}
 }
 
 func (a *application) show(res AssessResult) error {
-	w := res.Wait
-	if w == nil {
-		now := "not deployed; " + res.Status
-		if res.IsDeployed {
-			now = "version `" + res.Deployed + "`: " + res.Status
-		}
-		return a.waits.clear(a.ctx, now)
+	if res.Wait == nil {
+		return a.waits.clear(a.ctx, a.standing(res))
 	}
-	return a.waits.declare(a.ctx, a.wait(*w, res.Retry))
+	return a.waits.declare(a.ctx, a.wait(*res.Wait, res.Retry))
 }
 
 // wait is what the lattice's observer found that the application waits for. Retry
@@ -182,11 +184,16 @@ func (a *application) wait(w ledger.AppWait, retry time.Duration) wait {
 	}
 	next := advice.next
 	if retry > 0 {
-		next = "in " + retry.Round(time.Second).String() + ", or when the lattice changes"
+		next = stamp(workflow.Now(a.ctx).Add(retry)) + ", or when the lattice changes"
 	}
 	return wait{
 		kind: w.Kind, code: w.Code, reason: w.Reason, since: w.Since, next: next,
-		hint: advice.hint + fmt.Sprintf("; or undeploy with `tidewait app undeploy %s --lattice %s`", a.key.Name, a.key.Lattice),
+		can: []remedy{
+			{what: advice.hint},
+			{"try now", a.cli("nudge"), api.SignalNudge, inputActor},
+			{what: "see each part of it", command: a.cli("status")},
+			a.waits.giveUp,
+		},
 	}
 }
 
@@ -195,19 +202,41 @@ type advice struct{ next, hint string }
 
 var (
 	adviceOnKinds = map[string]advice{
-		ledger.KindLattice:    {"when a host appears or changes its labels", "start a host in the lattice that suits, see `tidewait lattice show`"},
-		ledger.KindBackoff:    {"when the lattice changes", "mend what the host complains of, and send `nudge` to try again now"},
+		ledger.KindLattice:    {"when a host appears or changes its labels", "start a host in the lattice that suits; see `tidewait lattice show`"},
+		ledger.KindBackoff:    {"when the lattice changes", "mend what the host complains of, then try now"},
 		ledger.KindDependency: {"when it appears", "make what is missing"},
 	}
 	// Where the advice on the kind would be wrong.
 	adviceOnCodes = map[string]advice{
 		scaler.CodeHostsTaken: {
 			"when a host appears, or one becomes free",
-			"start another host that suits, or stop what else runs under the id there, see `tidewait lattice show`",
+			"start another host that suits, or stop what else runs under the id there; see `tidewait lattice show`",
 		},
-		scaler.CodeLinkConflict: {"when the other link is gone", "delete the link that is in the way, or give one of the two another name"},
+		scaler.CodeConfigMissing: {"when it appears, which is asked again and again", "make it: `wash config put NAME key=value`"},
+		scaler.CodeLinkConflict:  {"when the other link is gone", "delete the link that is in the way, or give one of the two another name"},
 	}
 )
+
+// standing is the application's page when it does not wait.
+func (a *application) standing(res AssessResult) string {
+	now := stamp(workflow.Now(a.ctx))
+	if !res.IsDeployed {
+		return fmt.Sprintf("**not deployed**, as of %s\n\n", now) + item("status", plain(res.Status)) + youCan(
+			remedy{what: "see its versions", command: a.cli("history")},
+			remedy{what: "deploy one of them", command: fmt.Sprintf("tidewait app deploy %s VERSION --lattice %s", a.key.Name, a.key.Lattice)},
+		)
+	}
+	return fmt.Sprintf("**version `%s` is deployed**, as of %s\n\n", res.Deployed, now) + item("status", plain(res.Status)) + youCan(
+		remedy{what: "see each part of it", command: a.cli("status")},
+		remedy{what: "compare it with its lattice now", command: a.cli("nudge"), signal: api.SignalNudge, input: inputActor},
+		remedy{what: "end it", command: a.cli("undeploy")},
+	)
+}
+
+// cli is a command about the application alone.
+func (a *application) cli(verb string) string {
+	return fmt.Sprintf("tidewait app %s %s --lattice %s", verb, a.key.Name, a.key.Lattice)
+}
 
 // send tells hosts what to do, each its own batch, all at once.
 func (a *application) send(res AssessResult) {
@@ -258,9 +287,7 @@ func (a *application) await(retry time.Duration) error {
 	if retry <= 0 {
 		return workflow.Await(a.ctx, reason)
 	}
-	_, err := workflow.AwaitWithOptions(a.ctx, workflow.AwaitOptions{
-		Timeout: retry, TimerOptions: workflow.TimerOptions{Summary: "until what failed is tried again"},
-	}, reason)
+	_, err := awaitAtMost(a.ctx, retry, "what failed is tried again at "+stamp(workflow.Now(a.ctx).Add(retry)), reason)
 	return err
 }
 
@@ -288,7 +315,8 @@ func (a *application) resume() AppResume {
 func AppAttributes(key ledger.AppKey, waits *ledger.AppWait) temporal.SearchAttributes {
 	all := []temporal.SearchAttributeUpdate{AttrLattice.ValueSet(key.Lattice), AttrApp.ValueSet(key.Name)}
 	if waits != nil {
-		all = append(all, AttrWait.ValueSet(waits.Kind), AttrReason.ValueSet(waits.Code), AttrSince.ValueSet(waits.Since))
+		why := wait{kind: waits.Kind, code: waits.Code, reason: waits.Reason}.headline()
+		all = append(all, AttrWait.ValueSet(waits.Kind), AttrReason.ValueSet(waits.Code), AttrWhy.ValueSet(why), AttrSince.ValueSet(waits.Since))
 	}
 	return temporal.NewSearchAttributes(all...)
 }

@@ -32,7 +32,7 @@ var (
 	appKey   = ledger.AppKey{Account: "default", Lattice: "default", Name: "shop-front"}
 	appInput = workflows.AppInput{Key: appKey}
 
-	latticeAttrs = waitsFor("lattice", "never_observed", since)
+	latticeAttrs = waitsFor("lattice", "never_observed", "no host of lattice default has been observed yet", since)
 
 	undeployed = workflows.AssessResult{Epoch: 1, Clean: true, Status: "undeployed: the application is not deployed"}
 
@@ -44,9 +44,9 @@ var (
 )
 
 // waitsFor is what an application writes that starts to wait.
-func waitsFor(kind, code string, from time.Time) attrs {
+func waitsFor(kind, code, why string, from time.Time) attrs {
 	return attrs{
-		workflows.AttrWait.ValueSet(kind), workflows.AttrReason.ValueSet(code),
+		workflows.AttrWait.ValueSet(kind), workflows.AttrReason.ValueSet(code), workflows.AttrWhy.ValueSet(why),
 		workflows.AttrSince.ValueSet(from), workflows.AttrBound.ValueUnset(),
 	}
 }
@@ -150,10 +150,12 @@ func TestApplicationWaitsInSightUntilItIsUndeployed(t *testing.T) {
 	e.RegisterDelayedCallback(func() {
 		details := e.details()
 		for _, part := range []string{
-			"application **shop-front** in lattice **default**\n\n**waiting for lattice** (`never_observed`), as of 2026-03-01 08:00:00Z\n",
+			"application **shop-front** in lattice [default](/namespaces/{namespace}/workflows/lattice.default.default), account **default**\n\n**waiting for lattice** (`never_observed`), as of 2026-03-01 08:00:00Z\n",
 			"- **why:** no host of lattice default has been observed yet\n- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n",
 			"- **next look:** when a host appears or changes its labels\n",
-			"undeploy with `tidewait app undeploy shop-front --lattice default`\n",
+			"- start a host in the lattice that suits; see `tidewait lattice show`\n",
+			"- try now: `tidewait app nudge shop-front --lattice default`, or signal `nudge` with input `{\"actor\": \"you\"}`\n",
+			"- give up: `tidewait app undeploy shop-front --lattice default`\n",
 		} {
 			require.Contains(t, details, part)
 		}
@@ -238,10 +240,10 @@ func TestApplicationListensWhileHostsWork(t *testing.T) {
 func TestApplicationBacksOff(t *testing.T) {
 	e := newEnv(t)
 	s := newScript(e.fakes, failingApp(4*time.Minute), failingApp(4*time.Minute), failingApp(4*time.Minute))
-	e.upserts(waitsFor("backoff", "command_failed", since), noWait())
+	e.upserts(waitsFor("backoff", "command_failed", "manifest unknown", since), noWait())
 	e.RegisterDelayedCallback(func() {
-		require.Contains(t, e.details(), "- **next look:** in 4m0s, or when the lattice changes\n")
-		require.Contains(t, e.details(), "send `nudge` to try again now")
+		require.Contains(t, e.details(), "- **next look:** 2026-03-01 08:04:00Z, or when the lattice changes\n")
+		require.Contains(t, e.details(), "- try now: `tidewait app nudge shop-front --lattice default`, or signal `nudge` with input")
 	}, time.Second)
 	e.signal(5*time.Minute, api.SignalNudge, api.Nudge{Actor: "ann"})
 	e.revise(6*time.Minute, 2, func() { s.then(undeployed) })
@@ -312,7 +314,7 @@ func TestApplicationWithoutObserver(t *testing.T) {
 		return real(ctx, in)
 	}
 	from := since.Add(-20 * time.Second)
-	e.upserts(waitsFor("observer", "observer_absent", from), noWait())
+	e.upserts(waitsFor("observer", "observer_absent", "no engine observes lattice default, so nobody knows what runs there", from), noWait())
 	e.revise(time.Hour, 2, func() { s.then(undeployed) })
 	require.NoError(t, e.application(appInput))
 	noted := inputs[ledger.OpenWait](e.fakes)
@@ -344,7 +346,7 @@ func TestApplicationWithoutDatabaseIsPatient(t *testing.T) {
 func TestApplicationKeepsItsStateAcrossRuns(t *testing.T) {
 	e := newEnv(t)
 	newScript(e.fakes, failingApp(0))
-	e.upserts(waitsFor("backoff", "command_failed", since))
+	e.upserts(waitsFor("backoff", "command_failed", "manifest unknown", since))
 	e.RegisterDelayedCallback(func() { e.SetContinueAsNewSuggested(true) }, time.Hour)
 	e.signal(2*time.Hour, api.SignalWake, nil)
 	err := e.application(appInput)

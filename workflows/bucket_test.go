@@ -14,14 +14,18 @@ import (
 // find room at last.
 func TestAFullBucketIsWaitedForInTheOpen(t *testing.T) {
 	full := temporal.NewApplicationError("bucket tidewait-bundles is full: maximum bytes exceeded", workflows.ErrTypeBucketFull)
-	waits := func(code string) attrs {
+	waits := func(code, why string) attrs {
 		return attrs{
-			workflows.AttrWait.ValueSet("gateway"), workflows.AttrReason.ValueSet(code),
+			workflows.AttrWait.ValueSet("gateway"), workflows.AttrReason.ValueSet(code), workflows.AttrWhy.ValueSet(why),
 			workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueUnset(),
 		}
 	}
 	e := newEnv(t)
-	e.upserts(placedAttrs, waits("results_bucket_full"), waits("gateway_unreachable"), waits("results_bucket_full"), noWait())
+	const (
+		noRoom = "gateway gw-1 cannot commit the results of run r7-1: bucket tidewait-bundles is full: maximum bytes exceeded"
+		away   = "gateway gw-1 does not pick up: commit the results of run r7-1"
+	)
+	e.upserts(placedAttrs, waits("results_bucket_full", noRoom), waits("gateway_unreachable", away), waits("results_bucket_full", noRoom), noWait())
 	var shown string
 	e.commitResults = func(context.Context, workflows.CommitResultsInput) (workflows.Checkout, error) {
 		switch len(inputs[workflows.CommitResultsInput](e.fakes)) {

@@ -53,7 +53,7 @@ func (p *phase) firstLook() (ledger.Outcome, error) {
 	if w := p.progress.Waiting; w != nil {
 		return ledger.Outcome{Waiting: w}, nil
 	}
-	workflow.SetCurrentDetails(p.ctx, p.waits.header+"asking for a node")
+	showPage(p.ctx, p.waits.header+"asking for a node\n")
 	var outcome ledger.Outcome
 	in := PlaceInput{PhaseID: p.in.PhaseID, Attempt: p.progress.Attempt, Pool: p.in.Pool, Wake: ledger.WakeFirst, Gate: p.gate}
 	err := workflow.ExecuteLocalActivity(withLocal(p.work, "ask for a node"), ActivityPlace, in).Get(p.work, &outcome)
@@ -180,11 +180,48 @@ func (p *phase) expire() (ledger.Outcome, error) {
 }
 
 func (p *phase) declareCapacity(w ledger.Waiting) error {
+	next := fmt.Sprintf("every %s, and whenever capacity is freed; the pending activity shows the latest", p.in.Fleet.RetryInterval)
+	room := remedy{what: "free or add a node that has room", command: "tidewait node list"}
+	if w.Code == capacity.CodePlacerUnavailable {
+		next = fmt.Sprintf("every %s; the pending activity shows the latest", p.in.Fleet.RetryInterval)
+		room = remedy{what: "look at Postgres, and at the engine's log"}
+	}
 	return p.waits.declare(p.ctx, wait{
 		kind: ledger.KindCapacity, code: string(w.Code), reason: w.Sentence, since: w.Since, bound: w.Bound, position: w.Position, starts: starts(w),
-		next: fmt.Sprintf("every %s, and whenever capacity is freed; see the pending activity for the latest", p.in.Fleet.RetryInterval),
-		hint: fmt.Sprintf("free or add a node; look now with `tidewait phase nudge %[1]s %[2]s`; give up with `tidewait phase cancel %[1]s %[2]s`", p.in.Mission, p.in.Command.Name),
+		nodes: nodes(w.Counts), next: next,
+		can: []remedy{
+			room,
+			nudgePhase("look now", p.in.Mission, p.in.Command.Name),
+			p.waits.giveUp,
+			{what: "see each node and who is ahead", command: "tidewait mission show " + p.in.Mission},
+		},
 	})
+}
+
+// nodes says how many nodes stand in the way, by cause.
+func nodes(c capacity.Counts) string {
+	var causes []string
+	for _, cause := range []struct {
+		n    int
+		what string
+	}{
+		{c.Fit, "with room"},
+		{c.Full, "full"},
+		{c.Starting, "starting as many machines as they may"},
+		{c.Held, "held for the first in line"},
+		{c.Cordoned, "cordoned"},
+		{c.Draining, "draining or drained"},
+		{c.Lost, "that do not report"},
+		{c.Incapable, "that could never run it"},
+	} {
+		if cause.n > 0 {
+			causes = append(causes, fmt.Sprintf("%d %s", cause.n, cause.what))
+		}
+	}
+	if len(causes) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d known: %s", c.Total(), strings.Join(causes, ", "))
 }
 
 // starts says when a phase in line is expected to start, and how sure that is.
@@ -212,7 +249,7 @@ func (p *phase) continueAsNew() error {
 		p.gate.Release = p.takeRelease()
 	}
 	next.Resume = p.progress
-	next.Resume.Gate = p.gate
+	next.Resume.Gate, next.Resume.Shown = p.gate, shownOf(p.waits.shown)
 	if p.progress.Waiting != nil {
 		w := *p.progress.Waiting
 		if p.bound.fires != nil {

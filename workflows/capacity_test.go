@@ -80,19 +80,22 @@ func TestARefusedPhaseIsPlacedByItsRetry(t *testing.T) {
 		}, p)
 	}
 	require.Equal(t, since.Add(60*time.Second), e.Now().UTC().Truncate(time.Second))
-	require.Equal(t, `phase 1 **survey** of mission **port**, launch 3
-
-**waiting for capacity** (`+"`capacity_cpu`"+`), as of 2026-03-01 08:00:00Z
+	require.Equal(t, surveyHeader+`**waiting for capacity** (`+"`capacity_cpu`"+`), as of 2026-03-01 08:00:00Z
 
 - **why:** no node has 2 CPUs free
 - **since:** 2026-03-01 08:00:00Z
-- **fails by itself:** 2026-03-01 10:00:00Z, after 2h0m0s
+- **fails by itself:** 2026-03-01 10:00:00Z, 2h after it began
 - **place in line:** 4
 - **starts:** about 2026-03-01 09:30:00Z on node-b, if every run uses its whole turn and nobody joins the line
-- **next look:** every 10s, and whenever capacity is freed; see the pending activity for the latest
-- **you can:** free or add a node; look now with `+"`tidewait phase nudge port survey`; give up with `tidewait phase cancel port survey`"+`
+- **next look:** every 10s, and whenever capacity is freed; the pending activity shows the latest
+
+**you can**
+
+- free or add a node that has room: `+"`tidewait node list`"+`
+- look now: `+"`tidewait phase nudge port survey`, or signal `nudge` with input `{\"actor\": \"you\"}`"+`
+`+giveUpSurvey+`- see each node and who is ahead: `+"`tidewait mission show port`"+`
 `, shown)
-	require.Contains(t, e.details(), "succeeded; commit `c1`")
+	require.Contains(t, e.details(), "- **left:** commit `c1` on branch `tidewait/port/3`\n")
 }
 
 func TestAPhaseThatWaitsForTwoHoursFails(t *testing.T) {
@@ -329,11 +332,12 @@ func TestContinuingAsNewKeepsTheWait(t *testing.T) {
 	want := waiting(capacity.CodeCPU, 2*time.Hour)
 	want.Left = 30 * time.Minute
 	in.Resume.Waiting = &want
+	in.Resume.Shown = workflows.ShownWait{Kind: "capacity", Code: "capacity_cpu", Reason: want.Sentence, Since: want.Since, Bound: want.Bound}
 	require.Equal(t, in, next)
 
 	second := newEnv(t)
 	second.SetStartTime(since.Add(90 * time.Minute))
-	second.upserts(waitAttrs("capacity_cpu"), noWait())
+	second.upserts(noWait()) // the wait is not declared a second time
 	second.refuse(never)
 	looks := second.expires()
 

@@ -22,8 +22,11 @@ type Fleet struct {
 	AttemptBackoff time.Duration `json:"attemptBackoff"` // nanoseconds between the first two attempts of a phase
 }
 
-// MissionInput is empty: what to run arrives with the launch update.
-type MissionInput struct{}
+// MissionInput says nothing but where to look: what to run arrives with the launch
+// update.
+type MissionInput struct {
+	See string `json:"see,omitempty"` // [api.SeePage]
+}
 
 // LaunchInput asks the engine to record and launch a mission.
 type LaunchInput struct {
@@ -41,13 +44,18 @@ type LaunchResult struct {
 	Fleet    Fleet                 `json:"fleet"`
 }
 
-// LaunchedMission is what the workflow needs of the document.
+// LaunchedMission is what the workflow needs of the document, and what it shows
+// of the launch.
 type LaunchedMission struct {
-	Name   string         `json:"name"`
-	Pool   string         `json:"pool"`
-	Git    string         `json:"git,omitempty"` // of a remote workspace
-	Ref    string         `json:"ref,omitempty"`
-	Phases []PhaseCommand `json:"phases"`
+	Name     string         `json:"name"`
+	Actor    string         `json:"actor,omitempty"` // who launched it, as they said
+	Pool     string         `json:"pool"`
+	Git      string         `json:"git,omitempty"` // of a remote workspace
+	Ref      string         `json:"ref,omitempty"`
+	Turn     time.Duration  `json:"turn"`    // nanoseconds, of each run
+	MaxWait  time.Duration  `json:"maxWait"` // nanoseconds, of each wait for capacity
+	Priority int            `json:"priority"`
+	Phases   []PhaseCommand `json:"phases"`
 }
 
 // PhaseCommand is what one phase runs. Of a composed phase, Command, Collect and
@@ -61,6 +69,7 @@ type PhaseCommand struct {
 	Agents   []AgentCommand `json:"agents,omitempty"`
 	Attempts int            `json:"attempts"`
 	Hold     *ledger.Hold   `json:"hold,omitempty"`
+	Requires []string       `json:"requires,omitempty"` // of a node, as "label=value"
 }
 
 // AgentCommand is what one or more machines of a composed phase run.
@@ -118,6 +127,7 @@ type FinishMissionInput struct {
 
 // PhaseInput is one phase of a launch.
 type PhaseInput struct {
+	See       string       `json:"see,omitempty"` // [api.SeePage]
 	PhaseID   int64        `json:"phaseId"`
 	MissionID int64        `json:"missionId"`
 	Mission   string       `json:"mission"`
@@ -147,6 +157,9 @@ type PhaseProgress struct {
 	// Gate is what to say at the next look before the queue. It is set while the
 	// placer, which has not heard it yet, does not answer.
 	Gate *ledger.Gate `json:"gate,omitempty"`
+	// Shown is the wait that search attributes show already: they outlive the run
+	// that wrote them.
+	Shown ShownWait `json:"shown,omitzero"`
 }
 
 // PhaseResult is a phase that succeeded.
@@ -319,6 +332,7 @@ type LatticeInput struct {
 
 // AppInput starts an application's workflow.
 type AppInput struct {
+	See string        `json:"see,omitempty"` // [api.SeePage]
 	Key ledger.AppKey `json:"key"`
 	// Resume is where an earlier run stopped to keep its history short. Of a first
 	// run it has the wait with which the workflow was started.
@@ -329,7 +343,24 @@ type AppInput struct {
 type AppResume struct {
 	Revision int64          `json:"revision,omitempty"` // of what was deployed at the last look
 	Backoff  scaler.Backoff `json:"backoff,omitempty"`
-	Wait     ledger.AppWait `json:"wait,omitzero"` // that is shown already
+	Wait     ledger.AppWait `json:"wait,omitzero"` // that search attributes show already
+}
+
+// ShownWait is what lists show of a wait.
+type ShownWait struct {
+	Kind   string    `json:"kind"`
+	Code   string    `json:"code"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+	Bound  time.Time `json:"bound,omitzero"` // zero: none
+}
+
+func shownOf(w wait) ShownWait {
+	return ShownWait{Kind: w.kind, Code: w.code, Reason: w.reason, Since: w.since, Bound: w.bound}
+}
+
+func (s ShownWait) wait() wait {
+	return wait{kind: s.Kind, code: s.Code, reason: s.Reason, since: s.Since, bound: s.Bound}
 }
 
 // AssessInput asks a lattice's observer to compare an application with its

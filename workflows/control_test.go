@@ -55,7 +55,8 @@ var holdExceeded = ledger.Ended{Status: "failed", FailureCode: "wait_exceeded", 
 
 func holdAttrs(bound temporal.SearchAttributeUpdate) attrs {
 	return attrs{
-		workflows.AttrWait.ValueSet("hold"), workflows.AttrReason.ValueSet("awaiting_release"), workflows.AttrSince.ValueSet(since), bound,
+		workflows.AttrWait.ValueSet("hold"), workflows.AttrReason.ValueSet("awaiting_release"),
+		workflows.AttrWhy.ValueSet("held by its document until somebody releases it: look at the survey first"), workflows.AttrSince.ValueSet(since), bound,
 	}
 }
 
@@ -91,12 +92,13 @@ func TestAHeldPhaseWaitsForItsRelease(t *testing.T) {
 	}, inputs[workflows.PlaceInput](e.fakes))
 	require.Equal(t, []workflows.RecordActsInput{{PhaseID: 7, Acts: []ledger.Act{{Key: "/nudge/1", Verb: "nudge", Actor: "bob"}}}},
 		inputs[workflows.RecordActsInput](e.fakes))
-	require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\n"+
+	require.Equal(t, surveyHeader+
 		"**waiting for release** (`awaiting_release`), as of 2026-03-01 09:00:00Z\n\n"+
 		"- **why:** held by its document until somebody releases it: look at the survey first\n"+
 		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n"+
 		"- **next look:** as soon as somebody releases it\n"+
-		"- **you can:** release it with `tidewait phase release port survey`; give up with `tidewait phase cancel port survey`\n", shown)
+		"\n**you can**\n\n- release it: `tidewait phase release port survey --note WHAT`, or signal `release` with input `{\"actor\": \"you\", \"note\": \"what you looked at\"}`\n"+
+		giveUpSurvey, shown)
 }
 
 func TestContinuingAsNewKeepsTheHold(t *testing.T) {
@@ -122,6 +124,9 @@ func TestContinuingAsNewKeepsTheHold(t *testing.T) {
 			next := continued(t, err)
 			in := held(0)
 			in.Resume.Attempt = 1
+			in.Resume.Shown = workflows.ShownWait{
+				Kind: "hold", Code: "awaiting_release", Reason: "held by its document until somebody releases it: look at the survey first", Since: since,
+			}
 			require.Equal(t, in, next, "since is the database's")
 			require.Len(t, inputs[workflows.RecordActsInput](e.fakes), 1)
 		})
@@ -331,7 +336,8 @@ func (e *env) failOnce(pause time.Duration) {
 }
 
 var backOffAttrs = attrs{
-	workflows.AttrWait.ValueSet("backoff"), workflows.AttrReason.ValueSet("command_failed"), workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueUnset(),
+	workflows.AttrWait.ValueSet("backoff"), workflows.AttrReason.ValueSet("command_failed"), workflows.AttrWhy.ValueSet("attempt 1 of 2 failed"),
+	workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueUnset(),
 }
 
 func TestAFailedCommandIsTriedAgainAfterAPause(t *testing.T) {
@@ -360,7 +366,7 @@ func TestAFailedCommandIsTriedAgainAfterAPause(t *testing.T) {
 	require.Equal(t, "r7-2", inputs[workflows.CommitResultsInput](e.fakes)[0].RunID)
 	require.Contains(t, shown, "**waiting for the next try** (`command_failed`), as of 2026-03-01 08:00:00Z\n\n- **why:** attempt 1 of 2 failed\n"+
 		"- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n- **next look:** 2026-03-01 08:00:40Z\n"+
-		"- **you can:** try now with `tidewait phase nudge port survey`; give up with `tidewait phase cancel port survey`\n")
+		"\n**you can**\n\n- try now: `tidewait phase nudge port survey`, or signal `nudge` with input `{\"actor\": \"you\"}`\n"+giveUpSurvey)
 }
 
 // A workflow that was reset to its wait for capacity may find that the phase has
@@ -566,7 +572,10 @@ func TestARunIsCancelledWithWhoAndWhyAsFarAsKnown(t *testing.T) {
 				},
 			}}, inputs[workflows.FinishPhaseInput](e.fakes))
 			require.Equal(t, []string{"place-phase", "execute-run", "stop-run", "finish-phase"}, e.names())
-			require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\ncancelled (`cancelled`): "+c.sentence, e.details())
+			require.Equal(t, surveyHeader+"**cancelled** (`cancelled`), at 2026-03-01 08:00:00Z\n\n"+
+				"- **why:** "+c.sentence+"\n- **run:** `r7-1` on node **node-a**\n- **left:** nothing\n"+
+				"\n**you can**\n\n- read its output: `tidewait mission logs port --phase survey`\n"+
+				"- begin again from it, when the mission has ended: `tidewait mission rerun port --from survey`\n", e.details())
 		})
 	}
 }

@@ -2,8 +2,10 @@ package workflows_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	sdkpb "go.temporal.io/api/sdk/v1"
@@ -35,6 +37,9 @@ func newEnv(t testing.TB) *env {
 	e.RegisterWorkflowWithOptions(workflows.Lattice, workflow.RegisterOptions{Name: api.LatticeWorkflow})
 	e.RegisterWorkflowWithOptions(workflows.Application, workflow.RegisterOptions{Name: api.AppWorkflow})
 	e.SetStartTime(since)
+	// The environment knows its workflow by another id than phases do.
+	e.OnSignalExternalWorkflow(mock.Anything, missionID, "", ledger.SignalPhaseWaits, mock.Anything).
+		Return(func(_, _, _, name string, said any) error { e.SignalWorkflow(name, said); return nil }).Maybe()
 	return e
 }
 
@@ -91,7 +96,9 @@ func (e *env) details() string {
 	if err != nil {
 		return err.Error()
 	}
-	return m.GetCurrentDetails()
+	page, ok := strings.CutSuffix(m.GetCurrentDetails(), "\n---\n")
+	require.True(e.t, ok || page == "", page)
+	return page
 }
 
 // upserts expects exactly these writes of search attributes, each a list.
@@ -101,6 +108,13 @@ func (e *env) upserts(writes ...[]temporal.SearchAttributeUpdate) {
 	}
 	e.t.Cleanup(func() { e.AssertExpectations(e.t) })
 }
+
+// What the pages of the phase survey say at their beginning and end.
+const (
+	surveyHeader = "phase 1 **survey** of mission [port](/namespaces/{namespace}/workflows/mission.port), launch 3\n\n"
+	endSurvey    = "- end it: `tidewait phase cancel port survey --reason WHY`, or signal `cancel` with input `{\"actor\": \"you\", \"reason\": \"why\"}`\n"
+	giveUpSurvey = "- give up: `tidewait phase cancel port survey --reason WHY`, or signal `cancel` with input `{\"actor\": \"you\", \"reason\": \"why\"}`\n"
+)
 
 // local is the queue of a local activity in the test environment: the
 // workflow's own.
@@ -114,14 +128,17 @@ var placedAttrs = attrs{workflows.AttrNode.ValueSet("node-a")}
 // waitAttrs is what a phase writes when it starts to wait for capacity.
 func waitAttrs(code string) attrs {
 	return attrs{
-		workflows.AttrWait.ValueSet("capacity"), workflows.AttrReason.ValueSet(code),
+		workflows.AttrWait.ValueSet("capacity"), workflows.AttrReason.ValueSet(code), workflows.AttrWhy.ValueSet(map[string]string{
+			"capacity_cpu":    "every node that could run it is full, and lacks CPUs most",
+			"behind_in_queue": "others ahead of it in line got the room",
+		}[code]),
 		workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueSet(since.Add(boundAfter)),
 	}
 }
 
 // noWait clears the wait, with whatever else is written then.
 func noWait(more ...temporal.SearchAttributeUpdate) attrs {
-	return append(more, workflows.AttrWait.ValueUnset(), workflows.AttrReason.ValueUnset(),
+	return append(more, workflows.AttrWait.ValueUnset(), workflows.AttrReason.ValueUnset(), workflows.AttrWhy.ValueUnset(),
 		workflows.AttrSince.ValueUnset(), workflows.AttrBound.ValueUnset())
 }
 

@@ -86,15 +86,15 @@ func (p *phase) pauseTimer(ctx workflow.Context, w ledger.Pause) workflow.Future
 
 func (p *phase) declarePause(w ledger.Pause) error {
 	shown := wait{kind: w.Kind, code: w.Code, reason: w.Sentence, since: w.Since, bound: w.Bound}
-	who := p.in.Mission + " " + p.in.Command.Name
 	switch w.Kind {
 	case ledger.KindHold:
 		shown.next = "as soon as somebody releases it"
-		shown.hint = fmt.Sprintf("release it with `tidewait phase release %[1]s`; give up with `tidewait phase cancel %[1]s`", who)
+		shown.can = []remedy{releasePhase(p.in.Mission, p.in.Command.Name)}
 	default:
 		shown.next = stamp(w.Next)
-		shown.hint = fmt.Sprintf("try now with `tidewait phase nudge %[1]s`; give up with `tidewait phase cancel %[1]s`", who)
+		shown.can = []remedy{nudgePhase("try now", p.in.Mission, p.in.Command.Name)}
 	}
+	shown.can = append(shown.can, p.waits.giveUp)
 	return p.waits.declare(p.ctx, shown)
 }
 

@@ -80,16 +80,16 @@ func TestHistoryBudgets(t *testing.T) {
 		s.startPhase(in)
 		require.Equal(t, ledger.WakeFirst, next(t, looks))
 		require.Equal(t, ledger.WakeTimer, next(t, looks))
-		before := s.settled(surveyID)
+		before := s.settled()
 
 		const nudges = 10
 		for range nudges {
 			require.NoError(t, s.SignalWorkflow(t.Context(), surveyID, "", api.SignalNudge, api.Nudge{Actor: "ann"}))
 			require.Equal(t, ledger.WakeNudge, next(t, looks))
-			s.settled(surveyID)
+			s.settled()
 		}
 
-		cost := s.settled(surveyID) - before
+		cost := s.settled() - before
 		t.Logf("%d events for %d nudges", cost, nudges)
 		require.LessOrEqual(t, cost, nudges*eventsPerNudge)
 	})
@@ -182,16 +182,16 @@ func next[T any](t testing.TB, c <-chan T) T {
 	}
 }
 
-// settled returns how many events an open workflow has once nothing more is to
-// be decided.
-func (s server) settled(id string) int {
+// settled returns how many events the open phase has once nothing more is to be
+// decided.
+func (s server) settled() int {
 	s.t.Helper()
 	events := 0
 	eventually(s.t, func() bool {
-		history := s.history(id, "")
+		history := s.history(surveyID, "")
 		events = len(history)
 		return history[events-1].GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED ||
 			count(history, enumspb.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED) == count(history, enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
-	}, "workflow %s does not come to rest", id)
+	}, "workflow %s does not come to rest", surveyID)
 	return events
 }

@@ -1,7 +1,6 @@
 package workflows
 
 import (
-	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -16,7 +15,7 @@ import (
 // left to clean up in the lattice; the next deployment starts it again, and one
 // that comes in that moment keeps it.
 func Lattice(ctx workflow.Context, in LatticeInput) error {
-	workflow.SetCurrentDetails(ctx, fmt.Sprintf("lattice **%s** is observed; its hosts: `tidewait lattice show %[1]s`", in.Lattice))
+	showPage(ctx, latticeMarkdown(in))
 	needed := workflow.GetSignalChannelWithOptions(ctx, api.SignalNeeded, workflow.SignalChannelOptions{
 		Description: "go on observing; sent by the engine with a deployment when the observation was about to end",
 	})
@@ -26,7 +25,8 @@ func Lattice(ctx workflow.Context, in LatticeInput) error {
 		if ctx.Err() != nil || err == nil && needed.Len() == 0 {
 			return err
 		}
-		if err := workflow.Sleep(ctx, observeAgain); err != nil {
+		pause := workflow.TimerOptions{Summary: "before lattice " + in.Lattice + " is observed again"}
+		if err := workflow.NewTimerWithOptions(ctx, observeAgain, pause).Get(ctx, nil); err != nil {
 			return err
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {

@@ -25,6 +25,7 @@ func Mission(ctx workflow.Context, _ MissionInput) (api.MissionResult, error) {
 	m := &mission{ctx: ctx, cancel: newCancellation(ctx, "end the mission and the phase that waits or runs.")}
 	m.work = m.cancel.work
 	workflow.Go(ctx, m.listen)
+	workflow.Go(ctx, m.hear)
 	err := workflow.SetUpdateHandlerWithOptions(ctx, api.UpdateLaunch, m.launch, workflow.UpdateHandlerOptions{
 		Validator:   m.admit,
 		Description: "record and launch the mission; sent once, by `tidewait mission launch`",
@@ -36,6 +37,7 @@ func Mission(ctx workflow.Context, _ MissionInput) (api.MissionResult, error) {
 		return api.MissionResult{}, err
 	}
 	if m.launched == nil {
+		showPage(ctx, m.draftMarkdown())
 		return api.MissionResult{Mission: m.name, Status: "draft", FailureCode: m.refusalCode, Failure: m.refusal}, nil
 	}
 	return m.close(m.run())
@@ -58,6 +60,11 @@ type mission struct {
 	waits    waits
 	current  string // workflow id of the phase that runs; empty: none
 	starting bool   // that workflow is not there yet
+
+	at      int              // index of the phase that is under way
+	commits []string         // of the phases before it, "" where another launch made it
+	heard   ledger.PhaseWait // the latest word of that phase
+	branch  string           // where the results go; empty: not known yet
 }
 
 // listen passes a cancel signal on to the phase that runs, with who and why.
@@ -75,7 +82,7 @@ func (m *mission) listen(ctx workflow.Context) {
 // awaitLaunch returns when the launch has been tried. What it may have recorded
 // must come to an end, so neither its patience nor a cancellation interrupts it.
 func (m *mission) awaitLaunch() error {
-	ok, err := workflow.AwaitWithTimeout(m.work, launchPatience, func() bool { return m.asked })
+	ok, err := awaitAtMost(m.work, launchPatience, "until no launch is expected any more", func() bool { return m.asked })
 	if err == nil && !ok {
 		m.refusalCode, m.refusal = ErrTypeLaunchUnavailable, fmt.Sprintf("no launch came in %s", launchPatience)
 	}
@@ -149,8 +156,10 @@ func failedMission(code, sentence string) *missionEnd {
 // run opens the checkout and runs the phases. It returns the failure or the
 // cancellation that ended the mission.
 func (m *mission) run() error {
-	m.waits.header = fmt.Sprintf("mission **%s**, launch %d\n\n", m.name, m.launched.Launched.Launch)
+	m.waits.header = m.header()
 	m.waits.missionID = m.launched.Launched.MissionID
+	m.waits.giveUp = cancelMission(m.name)
+	m.at, m.commits = m.first(), make([]string, m.first())
 	checkout, err := m.open()
 	if err != nil {
 		return err
@@ -162,6 +171,7 @@ func (m *mission) run() error {
 		if checkout, err = m.phase(i, checkout); err != nil {
 			return err
 		}
+		m.commits = append(m.commits, checkout.Commit)
 	}
 	return nil
 }
@@ -176,12 +186,13 @@ func (m *mission) first() int {
 
 // open opens the checkout and records where the results go.
 func (m *mission) open() (Checkout, error) {
-	workflow.SetCurrentDetails(m.ctx, m.waits.header+"opening the checkout")
+	showPage(m.ctx, m.waits.header+"opening the checkout\n")
 	c, err := m.checkout()
 	if err != nil {
 		return c, err
 	}
 	l := m.launched.Launched
+	m.branch, m.waits.header = c.Branch, m.headerOn(c.Branch)
 	set := SetCheckoutInput{MissionID: l.MissionID, Launch: l.Launch, Branch: c.Branch, Base: c.Commit}
 	return c, callEngine(m.work, "record the branch", ActivitySetCheckout, set, nil)
 }
@@ -217,8 +228,8 @@ func (m *mission) phase(i int, from Checkout) (Checkout, error) {
 		}
 	}
 	id := api.PhaseWorkflowID(m.name, command.Name)
-	workflow.SetCurrentDetails(m.ctx, fmt.Sprintf("%sphase %d of %d: **%s**, workflow `%s`\n",
-		m.waits.header, i+1, len(l.Mission.Phases), command.Name, id))
+	m.at, m.heard = i, ledger.PhaseWait{}
+	m.show()
 	ctx := workflow.WithChildOptions(m.work, workflow.ChildWorkflowOptions{
 		WorkflowID:            id,
 		TaskQueue:             TaskQueue,
@@ -226,11 +237,11 @@ func (m *mission) phase(i int, from Checkout) (Checkout, error) {
 		WaitForCancellation:   true,
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		StaticSummary:         phaseSummary(m.name, i+1, command),
-		StaticDetails:         phaseDetails(m.name, command),
+		StaticDetails:         phaseDetails(l, command),
 		TypedSearchAttributes: temporal.NewSearchAttributes(AttrMission.ValueSet(m.name)),
 	})
 	in := PhaseInput{
-		PhaseID: l.Launched.Phases[i].ID, Mission: m.name, Launch: l.Launched.Launch, Ordinal: i + 1, Pool: l.Mission.Pool,
+		See: api.SeePage, PhaseID: l.Launched.Phases[i].ID, Mission: m.name, Launch: l.Launched.Launch, Ordinal: i + 1, Pool: l.Mission.Pool,
 		MissionID: l.Launched.MissionID, Gateway: l.Launched.GatewayID, Command: command, Checkout: from,
 		Last: i == len(l.Mission.Phases)-1, Fleet: l.Fleet, Images: m.images,
 	}
@@ -276,7 +287,6 @@ func (m *mission) child(ctx workflow.Context, id string, in PhaseInput) (PhaseRe
 // follow waits a little for a workflow that is not this one's child. A native
 // cancellation, which only reaches children, is passed on to it.
 func (m *mission) follow(ctx workflow.Context, id string, pause time.Duration) error {
-	workflow.SetCurrentDetails(m.ctx, fmt.Sprintf("%sfollowing workflow `%s`, which an earlier run of this workflow started\n", m.waits.header, id))
 	err := workflow.NewTimerWithOptions(ctx, pause, workflow.TimerOptions{Summary: "has " + id + " ended?"}).Get(ctx, nil)
 	if err != nil {
 		cancel, stop := workflow.NewDisconnectedContext(ctx)
@@ -309,30 +319,6 @@ func phaseFailure(name string, err error) *missionEnd {
 	return failedMission(codeInternal, fmt.Sprintf("phase %s: %s", name, rootMessage(err)))
 }
 
-func phaseSummary(mission string, ordinal int, c PhaseCommand) string {
-	machines, sum := "", c.total()
-	if n := c.machines(); n > 1 {
-		machines = fmt.Sprintf("%d machines · ", n)
-	}
-	return clip(fmt.Sprintf("%s · phase %d %s · %s%s CPU / %d MiB", mission, ordinal, c.Name, machines, cpus(sum.CPUMilli), sum.MemoryMiB))
-}
-
-func phaseDetails(mission string, c PhaseCommand) string {
-	text := c.commands() + fmt.Sprintf("- **look now:** signal `nudge`, or `tidewait phase nudge %[1]s %[2]s`\n"+
-		"- **end it:** signal `cancel`, or `tidewait phase cancel %[1]s %[2]s`\n", mission, c.Name)
-	if c.Hold != nil {
-		text += fmt.Sprintf("- **release it:** signal `release`, or `tidewait phase release %s %s`\n", mission, c.Name)
-	}
-	return text
-}
-
-func cpus(milli int64) string {
-	if milli%1000 == 0 {
-		return fmt.Sprint(milli / 1000)
-	}
-	return fmt.Sprintf("%.1f", float64(milli)/1000)
-}
-
 // close records how the launch ended and closes the workflow the same way.
 func (m *mission) close(err error) (api.MissionResult, error) {
 	l := m.launched.Launched
@@ -344,7 +330,7 @@ func (m *mission) close(err error) (api.MissionResult, error) {
 		return api.MissionResult{}, err
 	}
 	res := api.MissionResult{Mission: m.name, Launch: l.Launch, Status: end.Status, FailureCode: end.FailureCode, Failure: end.Failure}
-	if err := m.waits.clear(m.ctx, fmt.Sprintf("**%s** %s", end.Status, end.Failure)); err != nil {
+	if err := m.waits.end(m.ctx, m.endMarkdown(end)); err != nil {
 		return res, err
 	}
 	switch end.Status {

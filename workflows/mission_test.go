@@ -130,7 +130,11 @@ func TestAMissionRunsItsPhasesInOrderAndPassesTheCheckoutOn(t *testing.T) {
 	require.Equal(t, int64(8), places[1].PhaseID)
 	require.Equal(t, []workflows.FinishMissionInput{{MissionID: 5, Launch: 3, End: ledger.MissionEnd{Status: "succeeded"}}},
 		inputs[workflows.FinishMissionInput](e.fakes))
-	require.Equal(t, "mission **port**, launch 3\n\n**succeeded** ", e.details())
+	require.Equal(t, "mission **port**, launch 3 by somebody, on gateway **gw-1**, branch `tidewait/port/3`\n\n"+
+		"**succeeded**, at 2026-03-01 08:00:00Z\n\n- **left:** commit `c2` on branch `tidewait/port/3`\n"+
+		"\n**phases**\n\n- **1 survey:** succeeded, commit `c1`\n- **2 report:** succeeded, commit `c2`\n"+
+		"\n**you can**\n\n- see what each phase left: `tidewait mission results port`\n- read its output: `tidewait mission logs port`\n"+
+		"- see how long it waited, and for what: `tidewait mission show port`\n", e.details())
 }
 
 func TestARefusedLaunchLeavesADraft(t *testing.T) {

@@ -69,6 +69,7 @@ const (
 var (
 	AttrWait    = temporal.NewSearchAttributeKeyKeyword("TidewaitWait")
 	AttrReason  = temporal.NewSearchAttributeKeyKeyword("TidewaitReason")
+	AttrWhy     = temporal.NewSearchAttributeKeyKeyword("TidewaitWhy") // a sentence, see docs/decisions/0022
 	AttrSince   = temporal.NewSearchAttributeKeyTime("TidewaitSince")
 	AttrBound   = temporal.NewSearchAttributeKeyTime("TidewaitBound")
 	AttrMission = temporal.NewSearchAttributeKeyKeyword(api.AttributeMission)
@@ -79,5 +80,5 @@ var (
 
 // SearchAttributes lists every attribute the product uses.
 func SearchAttributes() []temporal.SearchAttributeKey {
-	return []temporal.SearchAttributeKey{AttrWait, AttrReason, AttrSince, AttrBound, AttrMission, AttrNode, AttrLattice, AttrApp}
+	return []temporal.SearchAttributeKey{AttrWait, AttrReason, AttrWhy, AttrSince, AttrBound, AttrMission, AttrNode, AttrLattice, AttrApp}
 }

@@ -71,6 +71,7 @@ type phase struct {
 	numbered int                     // acts so far
 	wake     ledger.Wake             // why the next look is taken
 	bound    bound
+	ran      *ledger.Placed // the latest run; nil: none yet
 }
 
 func newPhase(ctx workflow.Context, in PhaseInput) *phase {
@@ -79,8 +80,11 @@ func newPhase(ctx workflow.Context, in PhaseInput) *phase {
 		p.progress.Attempt = 1
 	}
 	p.gate = p.firstGate()
-	p.waits.header = fmt.Sprintf("phase %d **%s** of mission **%s**, launch %d\n\n", in.Ordinal, in.Command.Name, in.Mission, in.Launch)
+	p.waits.header = fmt.Sprintf("phase %d **%s** of mission %s, launch %d\n\n",
+		in.Ordinal, in.Command.Name, linkTo(in.Mission, api.MissionWorkflowID(in.Mission)), in.Launch)
 	p.waits.missionID, p.waits.phaseID = in.MissionID, in.PhaseID
+	p.waits.giveUp = cancelPhase("give up", in.Mission, in.Command.Name)
+	p.waits.shown, p.waits.tell = in.Resume.Shown.wait(), p.tellMission
 	p.nudge = workflow.GetSignalChannelWithOptions(ctx, api.SignalNudge, workflow.SignalChannelOptions{
 		Description: `look at the waiting phase now; the bound does not move. Input: {"actor": "you"}`,
 	})
@@ -93,7 +97,7 @@ func newPhase(ctx workflow.Context, in PhaseInput) *phase {
 	p.evict = workflow.GetSignalChannelWithOptions(ctx, ledger.SignalEvict, workflow.SignalChannelOptions{
 		Description: "sent by the engine when the drain of the phase's node is over; the phase goes back to the queue",
 	})
-	p.told = workflow.GetSignalChannelWithOptions(ctx, ledger.SignalWaits, workflow.SignalChannelOptions{
+	p.told = workflow.GetSignalChannelWithOptions(ctx, ledger.SignalRunWaits, workflow.SignalChannelOptions{
 		Description: "sent by the engine when the phase's run waits for its secrets, and when it has them",
 	})
 	p.cancel = newCancellation(ctx, "end the phase, whether it waits or runs.")
@@ -156,7 +160,7 @@ func (p *phase) close(end *phaseEnd) (PhaseResult, error) {
 			return PhaseResult{}, err
 		}
 	}
-	if err := p.waits.clear(p.ctx, end.markdown()); err != nil {
+	if err := p.waits.end(p.ctx, p.endMarkdown(end)); err != nil {
 		return PhaseResult{}, err
 	}
 	switch end.Status {
@@ -176,13 +180,6 @@ func (p *phase) finish(end *phaseEnd) error {
 	in.Run.Lingers = p.lingers
 	end.Ended = ledger.Ended{}
 	return callEngine(ctx, "record: "+in.End.Status, ActivityFinishPhase, in, &end.Ended)
-}
-
-func (e *phaseEnd) markdown() string {
-	if e.Status == "succeeded" {
-		return fmt.Sprintf("succeeded; commit `%s`", e.Commit) + agentsMarkdown(e.run.Agents)
-	}
-	return fmt.Sprintf("%s (`%s`): %s", e.Status, e.FailureCode, e.Failure) + agentsMarkdown(e.run.Agents)
 }
 
 // checkoutIn returns the checkout after a success. Of a phase that had succeeded
@@ -210,8 +207,9 @@ func rootMessage(err error) string {
 }
 
 // clip shortens a sentence for a summary, which the server bounds.
-func clip(s string) string {
-	const most = 150
+func clip(s string) string { return clipTo(150, s) }
+
+func clipTo(most int, s string) string {
 	if len(s) <= most {
 		return s
 	}

@@ -46,8 +46,13 @@ func TestAPhaseIsPlacedRunAndCommitted(t *testing.T) {
 			PhaseID: 7, Run: ledger.RunEnd{RunID: "r7-1", Status: "succeeded", Info: vm.Info{Accel: "kvm", Kernel: "6.12.0"}, Exit: &vm.Exit{}}, End: ledger.Ended{Status: "succeeded", Commit: "c1"},
 		}},
 	}, e.all())
-	require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\nrunning on node **node-a** as run `r7-1`", whileRunning)
-	require.Equal(t, "phase 1 **survey** of mission **port**, launch 3\n\nsucceeded; commit `c1`", e.details())
+	require.Equal(t, surveyHeader+"**running** on node **node-a** as run `r7-1`\n\n"+
+		"- **since:** 2026-03-01 08:00:00Z\n- **turn ends:** 2026-03-01 09:00:00Z at the latest, after 1h\n"+
+		"- **step:** the pending activity shows it in its heartbeat\n"+
+		"\n**you can**\n\n- follow its output: `tidewait mission logs port --phase survey --follow`\n"+endSurvey, whileRunning)
+	require.Equal(t, surveyHeader+"**succeeded**, at 2026-03-01 08:00:00Z\n\n"+
+		"- **run:** `r7-1` on node **node-a**\n- **left:** commit `c1` on branch `tidewait/port/3`\n"+
+		"\n**you can**\n\n- read its output: `tidewait mission logs port --phase survey`\n- see what it left: `tidewait mission results port`\n", e.details())
 }
 
 func TestAPhaseThatNoNodeCouldRunFailsAtOnce(t *testing.T) {
@@ -151,6 +156,7 @@ func TestAGatewayThatDoesNotPickUpIsWaitedForInTheOpen(t *testing.T) {
 	e.upserts(placedAttrs,
 		attrs{
 			workflows.AttrWait.ValueSet("gateway"), workflows.AttrReason.ValueSet("gateway_unreachable"),
+			workflows.AttrWhy.ValueSet("gateway gw-1 does not pick up: commit the results of run r7-1"),
 			workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueUnset(),
 		},
 		noWait())
@@ -180,7 +186,7 @@ func TestARunLostWithItsNodeIsPlacedAgain(t *testing.T) {
 	}
 	e.upserts(placedAttrs,
 		attrs{
-			workflows.AttrWait.ValueSet("node"), workflows.AttrReason.ValueSet("node_silent"),
+			workflows.AttrWait.ValueSet("node"), workflows.AttrReason.ValueSet("node_silent"), workflows.AttrWhy.ValueSet(silent.Reason),
 			workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueSet(since.Add(2 * time.Minute)),
 		},
 		noWait(workflows.AttrNode.ValueUnset()),
@@ -224,7 +230,7 @@ func TestARunLostWithItsNodeIsPlacedAgain(t *testing.T) {
 	require.Equal(t, workflows.PlaceInput{PhaseID: 7, Attempt: 2, Pool: "microvm", Wake: ledger.WakeFirst}, inputs[workflows.PlaceInput](e.fakes)[1])
 	require.Equal(t, workflows.JudgeRunInput{RunID: "r7-1"}, inputs[workflows.JudgeRunInput](e.fakes)[0])
 	require.Contains(t, shown, "**waiting for node** (`node_silent`), as of 2026-03-01 08:00:00Z\n\n- **why:** node node-a is silent; its agent may still have run r7-1\n"+
-		"- **since:** 2026-03-01 08:00:00Z\n- **placed again by:** 2026-03-01 08:02:00Z, after 2m0s\n")
+		"- **since:** 2026-03-01 08:00:00Z\n- **placed again by:** 2026-03-01 08:02:00Z, 2m after it began\n")
 }
 
 // TestARunIsGoneOnWith executes a run again whose agents were started again.

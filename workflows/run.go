@@ -27,7 +27,8 @@ const (
 // execute runs the phase on its node and commits what it left. It returns no end
 // when the phase is back in the queue.
 func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
-	now := fmt.Sprintf("running on node **%s** as run `%s`", placed.NodeID, placed.RunID) + p.in.Command.running()
+	now := p.running(placed, workflow.Now(p.ctx))
+	p.ran = &placed
 	if err := p.waits.clear(p.ctx, now, AttrNode.ValueSet(placed.NodeID)); err != nil {
 		return nil, err
 	}
@@ -72,13 +73,14 @@ func (p *phase) runToEnd(placed ledger.Placed, now string) (res ExecuteRunResult
 			p.lingers = !v.Gone
 			return res, evicted, v.Reason, err
 		}
-		if err := p.waits.clear(p.ctx, now+"; the node's agent was started again and goes on with it", AttrNode.ValueSet(placed.NodeID)); err != nil {
+		if err := p.waits.clear(p.ctx, now+"\nThe node's agent was started again, and goes on with it.\n", AttrNode.ValueSet(placed.NodeID)); err != nil {
 			return res, evicted, "", err
 		}
 		if resume {
 			// An agent that stops, or has lost its way to Temporal, may name the run
 			// for some time. A cancel ends the pause, and then the run.
-			_ = workflow.Sleep(p.work, judgeInterval)
+			pause := workflow.TimerOptions{Summary: "before run " + placed.RunID + " is asked for again"}
+			_ = workflow.NewTimerWithOptions(p.work, judgeInterval, pause).Get(p.work, nil)
 		}
 	}
 }
@@ -162,7 +164,7 @@ func (p *phase) showRun(w ledger.RunWaits, now string) error {
 	return p.waits.declare(p.ctx, wait{
 		kind: ledger.KindGateway, code: w.Code, reason: w.Reason, since: w.Since, bound: w.Bound, found: true,
 		next: "every second",
-		hint: fmt.Sprintf("start the gateway: `tidewait-worker run --roles gateway --gateway.id %s`", p.in.Gateway),
+		can:  []remedy{{what: "start the gateway", command: "tidewait-worker run --roles gateway --gateway.id " + p.in.Gateway}, p.waits.giveUp},
 	})
 }
 
@@ -251,7 +253,7 @@ func (p *phase) tryAgain(placed ledger.Placed, failure *phaseEnd) (*phaseEnd, er
 	if err := p.recordActs(); err != nil {
 		return nil, err
 	}
-	return nil, p.waits.clear(p.ctx, "attempt failed: "+failure.Failure, AttrNode.ValueUnset())
+	return nil, p.waits.clear(p.ctx, "attempt failed: "+plain(failure.Failure)+"\n", AttrNode.ValueUnset())
 }
 
 // verdict returns the failure of a run whose command did not succeed.
@@ -340,7 +342,11 @@ func (p *phase) declareNode(v ledger.Verdict) error {
 	return p.waits.declare(p.ctx, wait{
 		kind: ledger.KindNode, code: ledger.CodeNodeSilent, reason: v.Reason, since: v.Since, bound: v.Until,
 		next: fmt.Sprintf("every %s, until the agent answers or the node's time is over; then the phase is placed again", judgeInterval),
-		hint: fmt.Sprintf("restart the agent of node %s; give up with `tidewait phase cancel %s %s`", v.Node, p.in.Mission, p.in.Command.Name),
+		can: []remedy{
+			{what: "restart the agent of node " + v.Node, command: "tidewait-worker run --roles node --node.id " + v.Node},
+			{what: "see the node", command: "tidewait node show " + v.Node},
+			p.waits.giveUp,
+		},
 	})
 }
 
@@ -351,7 +357,7 @@ func (p *phase) retry(placed ledger.Placed, run ledger.RunEnd) error {
 	if err != nil {
 		return err
 	}
-	return p.waits.clear(p.ctx, "back in the queue: "+run.Failure, AttrNode.ValueUnset())
+	return p.waits.clear(p.ctx, "back in the queue: "+plain(run.Failure)+"\n", AttrNode.ValueUnset())
 }
 
 // commit makes the results a commit. A gateway that does not answer is waited

@@ -202,13 +202,13 @@ func TestARunThatWaitsForItsGateway(t *testing.T) {
 			}
 			e.executeRun = func(context.Context, workflows.ExecuteRunInput) (workflows.ExecuteRunResult, error) {
 				waits := ledger.RunWaits{RunID: "r7-0", Code: "gateway_unreachable", Reason: "an earlier run's", Since: from, Bound: until}
-				e.SignalWorkflow(ledger.SignalWaits, waits)
+				e.SignalWorkflow(ledger.SignalRunWaits, waits)
 				waits.RunID, waits.Reason = "r7-1", "gateway gw-1 does not answer"
-				e.SignalWorkflow(ledger.SignalWaits, waits)
+				e.SignalWorkflow(ledger.SignalRunWaits, waits)
 				shows("**waiting for gateway** (`gateway_unreachable`)")
 				shows("- **why:** gateway gw-1 does not answer\n- **since:** 2026-03-01 08:01:00Z\n- **fails by itself:** 2026-03-01 08:03:00Z, after 2m0s\n")
 				if ends {
-					e.SignalWorkflow(ledger.SignalWaits, ledger.RunWaits{RunID: "r7-1"})
+					e.SignalWorkflow(ledger.SignalRunWaits, ledger.RunWaits{RunID: "r7-1"})
 					shows("running on node **node-a** as run `r7-1`")
 				}
 				return ran(), nil

@@ -20,7 +20,8 @@ type wait struct {
 	next               string    // when and how it is looked at again
 	position           int       // zero: no queue
 	starts             string    // when it is expected to be over; empty: not known
-	hint               string    // what a person can do
+	nodes              string    // how many stand in the way, and why; empty: no nodes do
+	can                []remedy  // what a person can do
 	found              bool      // by an engine, which has recorded it and will end it
 }
 
@@ -38,15 +39,25 @@ func (w wait) recorded() bool {
 	return false
 }
 
+// same reports whether nothing that lists show has changed.
+func (w wait) same(as wait) bool {
+	return w.kind == as.kind && w.code == as.code && w.since.Equal(as.since) && w.bound.Equal(as.bound) && w.headline() == as.headline()
+}
+
 // waits shows a workflow's wait where people look: search attributes, which
-// lists are filtered by; current details; and the database, for the CLI and the
-// API. Some waits are in the latter already.
+// lists are filtered by and show as columns; current details; the database, for
+// the CLI and the API; and the page of the mission that a phase is of. Some waits
+// are in the database already.
 type waits struct {
 	shown  wait
 	header string
+	giveUp remedy // how a person ends whatever waits
 	// Whose wait it is. No phaseID: the mission's own. An application's: app.
 	missionID, phaseID int64
 	app                *ledger.AppKey
+	// tell says to whoever else shows it that the wait has begun or changed, and
+	// that it is over; nil: nobody does.
+	tell func(wait)
 }
 
 // declare shows w. Search attributes are written on a transition only, since
@@ -56,21 +67,25 @@ func (s *waits) declare(ctx workflow.Context, w wait) error {
 	if w.kind == known.kind && !w.recorded() {
 		w.since = known.since
 	}
-	workflow.SetCurrentDetails(ctx, s.header+w.markdown(workflow.Now(ctx)))
+	showPage(ctx, s.header+w.markdown(workflow.Now(ctx)))
 	s.shown = w
-	if w.kind == known.kind && w.code == known.code && w.since.Equal(known.since) && w.bound.Equal(known.bound) {
+	if w.same(known) {
 		return nil
 	}
 	updates := []temporal.SearchAttributeUpdate{
-		AttrWait.ValueSet(w.kind), AttrReason.ValueSet(w.code), AttrSince.ValueSet(w.since), AttrBound.ValueUnset(),
+		AttrWait.ValueSet(w.kind), AttrReason.ValueSet(w.code), AttrWhy.ValueSet(w.headline()), AttrSince.ValueSet(w.since), AttrBound.ValueUnset(),
 	}
 	if !w.bound.IsZero() {
-		updates[3] = AttrBound.ValueSet(w.bound)
+		updates[4] = AttrBound.ValueSet(w.bound)
 	}
 	if err := workflow.UpsertTypedSearchAttributes(ctx, updates...); err != nil {
 		return err
 	}
-	return s.record(ctx, w)
+	if err := s.record(ctx, w); err != nil {
+		return err
+	}
+	s.say(s.shown)
+	return nil
 }
 
 // record writes w into the database, unless whoever found it has. Since when it
@@ -97,19 +112,33 @@ func (s *waits) record(ctx workflow.Context, w wait) error {
 		return nil
 	}
 	w.since, s.shown.since = since, since
-	workflow.SetCurrentDetails(ctx, s.header+w.markdown(workflow.Now(ctx)))
+	showPage(ctx, s.header+w.markdown(workflow.Now(ctx)))
 	return workflow.UpsertTypedSearchAttributes(ctx, AttrSince.ValueSet(since))
+}
+
+func (s *waits) say(w wait) {
+	if s.tell != nil {
+		s.tell(w)
+	}
 }
 
 // clear ends the wait that is shown, if any, and says what happens now.
 func (s *waits) clear(ctx workflow.Context, now string, more ...temporal.SearchAttributeUpdate) error {
-	workflow.SetCurrentDetails(ctx, s.header+now)
+	if s.shown.kind != "" {
+		s.say(wait{})
+	}
+	return s.end(ctx, now, more...)
+}
+
+// end does so at the end of the workflow, which tells everybody by itself.
+func (s *waits) end(ctx workflow.Context, now string, more ...temporal.SearchAttributeUpdate) error {
+	showPage(ctx, s.header+now)
 	if ended := s.shown; ended.kind != "" {
 		s.shown = wait{}
 		if err := clearRecord(ctx, ended); err != nil {
 			return err
 		}
-		more = append(more, AttrWait.ValueUnset(), AttrReason.ValueUnset(), AttrSince.ValueUnset(), AttrBound.ValueUnset())
+		more = append(more, AttrWait.ValueUnset(), AttrReason.ValueUnset(), AttrWhy.ValueUnset(), AttrSince.ValueUnset(), AttrBound.ValueUnset())
 	}
 	if len(more) == 0 {
 		return nil
@@ -129,23 +158,33 @@ func clearRecord(ctx workflow.Context, w wait) error {
 }
 
 func (w wait) markdown(now time.Time) string {
-	bound := "fails by itself"
-	if w.kind == ledger.KindNode {
-		bound = "placed again by"
-	}
-	until := "never"
-	if !w.bound.IsZero() {
-		until = fmt.Sprintf("%s, after %s", stamp(w.bound), w.bound.Sub(w.since).Round(time.Second))
-	}
-	text := fmt.Sprintf("**waiting for %s** (`%s`), as of %s\n\n- **why:** %s\n- **since:** %s\n- **%s:** %s\n",
-		w.what(), w.code, stamp(now), w.reason, stamp(w.since), bound, until)
+	text := fmt.Sprintf("**waiting for %s** (`%s`), as of %s\n\n", w.what(), w.code, stamp(now)) +
+		item("why", plain(w.reason)) + item("since", stamp(w.since)) + item(w.boundIs(), w.until())
 	if w.position > 0 {
-		text += fmt.Sprintf("- **place in line:** %d\n", w.position)
+		text += item("place in line", fmt.Sprint(w.position))
+	}
+	if w.nodes != "" {
+		text += item("nodes", w.nodes)
 	}
 	if w.starts != "" {
-		text += fmt.Sprintf("- **starts:** %s\n", w.starts)
+		text += item("starts", w.starts)
 	}
-	return text + fmt.Sprintf("- **next look:** %s\n- **you can:** %s\n", w.next, w.hint)
+	return text + item("next look", w.next) + youCan(w.can...)
+}
+
+// boundIs names what happens at the bound.
+func (w wait) boundIs() string {
+	if w.kind == ledger.KindNode {
+		return "placed again by"
+	}
+	return "fails by itself"
+}
+
+func (w wait) until() string {
+	if w.bound.IsZero() {
+		return "never"
+	}
+	return fmt.Sprintf("%s, %s after it began", stamp(w.bound), length(w.bound.Sub(w.since)))
 }
 
 // what is waited for. Most kinds are called by it.
@@ -158,5 +197,3 @@ func (w wait) what() string {
 	}
 	return w.kind
 }
-
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

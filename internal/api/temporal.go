@@ -21,6 +21,10 @@ const (
 	SignalCancel  = "cancel"  // Cancel, to a mission or a phase
 )
 
+// SeePage is the first thing in a workflow's input, and so what people read first
+// who open it in the Web UI: that shows the input above everything else.
+const SeePage = "what it is doing or waiting for, and what you can do, is in the tab User Metadata"
+
 // MissionWorkflowID returns the id of a mission's workflow.
 func MissionWorkflowID(mission string) string { return "mission." + mission }
 

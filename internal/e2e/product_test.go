@@ -59,13 +59,20 @@ func start(t *testing.T, env ...string) *product {
 // startOn does so with these services of the stack; none are all.
 func startOn(t *testing.T, services []devstack.Name, env ...string) *product {
 	t.Helper()
+	return startStack(t, devstack.Options{Services: services}, env...)
+}
+
+// startStack does so on a stack with these options, in a directory of its own.
+func startStack(t *testing.T, stack devstack.Options, env ...string) *product {
+	t.Helper()
 	stacks.take(t)
 	ctx := t.Context()
 	dir := devstacktest.Dir(t)
+	stack.Dir, stack.TemporalCLI = filepath.Join(dir, "stack"), devstacktest.TemporalCLI(t)
 	p, err := local.Start(ctx, local.Options{
 		Worker: filepath.Join(bin, "tidewait-worker"), Patience: 5 * time.Minute,
 		Env:   append(append([]string{"TIDEWAIT_DATA_DIR=" + dir}, quick...), env...),
-		Stack: devstack.Options{Dir: filepath.Join(dir, "stack"), Services: services, TemporalCLI: devstacktest.TemporalCLI(t)},
+		Stack: stack,
 	})
 	require.NoError(t, err)
 	pr := &product{Product: p, t: t, dir: dir}

@@ -206,7 +206,7 @@ func (c *Courier) Begin(ctx context.Context, key ledger.AppKey, number int64) er
 	if err != nil {
 		return err
 	}
-	in := workflows.AppInput{Key: key}
+	in := workflows.AppInput{See: api.SeePage, Key: key}
 	if app.Wait != nil {
 		in.Resume.Wait = *app.Wait
 	}
@@ -217,10 +217,7 @@ func (c *Courier) Begin(ctx context.Context, key ledger.AppKey, number int64) er
 		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		TypedSearchAttributes:    workflows.AppAttributes(key, app.Wait),
 		StaticSummary:            fmt.Sprintf("application %s in lattice %s", key.Name, key.Lattice),
-		StaticDetails: fmt.Sprintf("Lives while `%s` is deployed in lattice `%s` of account `%s`.\n\n"+
-			"- **status:** `tidewait app status %[1]s --lattice %[2]s` or `wash app status %[1]s`\n"+
-			"- **end it:** `tidewait app undeploy %[1]s --lattice %[2]s`; closed by hand it is started again by the next sweep\n",
-			key.Name, key.Lattice, key.Account),
+		StaticDetails:            workflows.AppDetails(key),
 	}, api.AppWorkflow, in)
 	handle, err := c.Temporal.UpdateWithStartWorkflow(ctx, client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: start, UpdateOptions: update,
@@ -257,8 +254,7 @@ func (c *Courier) observe(ctx context.Context, account, lattice string, held sto
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		TypedSearchAttributes:    workflows.LatticeAttributes(lattice),
 		StaticSummary:            "lattice " + lattice + ", observed",
-		StaticDetails: fmt.Sprintf("Lives while something is deployed in lattice `%s` of account `%s`.\n\n"+
-			"- **hosts:** `tidewait lattice show %[1]s`\n", lattice, account),
+		StaticDetails:            workflows.LatticeDetails(workflows.LatticeInput{Account: account, Lattice: lattice}),
 	}
 	in := workflows.LatticeInput{Account: account, Lattice: lattice}
 	if held == store.Released {

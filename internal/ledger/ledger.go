@@ -99,9 +99,9 @@ type Evict struct {
 	Why   string `json:"why"` // one sentence
 }
 
-// SignalWaits is the signal that tells a phase that its run waits for something that
+// SignalRunWaits is the signal that tells a phase that its run waits for something that
 // an engine has found, or does not wait any more. Its payload is a [RunWaits].
-const SignalWaits = "waits"
+const SignalRunWaits = "run-waits"
 
 // RunWaits is a run that waits, or waits no more.
 type RunWaits struct {
@@ -110,6 +110,21 @@ type RunWaits struct {
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
 	Bound  time.Time `json:"bound,omitzero"`
+}
+
+// SignalPhaseWaits is the signal with which a phase tells its mission that it waits,
+// or does not any more. Its payload is a [PhaseWait].
+const SignalPhaseWaits = "phase-waits"
+
+// PhaseWait is a phase's wait, as of a moment.
+type PhaseWait struct {
+	Phase  string    `json:"phase"`
+	At     time.Time `json:"at"`             // when the phase said so
+	Kind   string    `json:"kind,omitempty"` // empty: it does not wait
+	Code   string    `json:"code,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Bound  time.Time `json:"bound,omitzero"` // zero: none
 }
 
 // CodeDrained is the failure code of a run that was ended because the drain of

@@ -118,7 +118,7 @@ func tellRunWaits(ctx context.Context, tx pgx.Tx, workflowID string, w ledger.Ru
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO outbox (workflow_id, signal, payload) VALUES ($1, $2, $3)`, workflowID, ledger.SignalWaits, payload)
+	_, err = tx.Exec(ctx, `INSERT INTO outbox (workflow_id, signal, payload) VALUES ($1, $2, $3)`, workflowID, ledger.SignalRunWaits, payload)
 	return err
 }
 
