@@ -133,7 +133,12 @@ func readsTheList(b *browser) {
 		require.Contains(b.t, text, part)
 	}
 	b.do(chromedp.Click(`[aria-label="Collapse saved views"]`))
-	b.waitFor("TidewaitBound")
+	width := ""
+	b.eventually("the table has its place", func() (rests bool) {
+		now := b.evaluate(`String(document.querySelector('table').getBoundingClientRect().left)`)
+		rests, width = now == width, now
+		return rests
+	})
 	b.shoot("list")
 }
 

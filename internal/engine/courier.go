@@ -253,7 +253,7 @@ func (c *Courier) observe(ctx context.Context, account, lattice string, held sto
 		ID: api.LatticeWorkflowID(account, lattice), TaskQueue: workflows.TaskQueue,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		TypedSearchAttributes:    workflows.LatticeAttributes(lattice),
-		StaticSummary:            "lattice " + lattice + ", observed",
+		StaticSummary:            "lattice " + lattice,
 		StaticDetails:            workflows.LatticeDetails(workflows.LatticeInput{Account: account, Lattice: lattice}),
 	}
 	in := workflows.LatticeInput{Account: account, Lattice: lattice}

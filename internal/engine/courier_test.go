@@ -409,7 +409,7 @@ func TestBeginStartsTheApplicationsAndTheLatticesWorkflow(t *testing.T) {
 	require.NoError(t, err)
 	name, _ := desc.TypedSearchAttributes.GetKeyword(workflows.AttrApp)
 	require.Equal(t, "shop", name)
-	for id, summary := range map[string]string{app: "application shop in lattice west", lattice: "lattice west, observed"} {
+	for id, summary := range map[string]string{app: "application shop in lattice west", lattice: "lattice west"} {
 		desc, err := c.temporal.DescribeWorkflow(t.Context(), id, "")
 		require.NoError(t, err)
 		said, err := desc.GetStaticSummary()
