@@ -15,6 +15,8 @@ GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 WORKFLOWCHECK := go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 
 TEST_PACKAGES ?= ./...
+# Begun first, so that none of them is what everything waits for at the end.
+LONGEST       := ./internal/vm/qemu ./internal/e2e ./internal/store
 TEST_TIMEOUT  ?= 30m# of each package's tests
 TEST_FLAGS    ?=# such as -run TestPass, -count 20 or -v
 FUZZ_TIME     ?= 20s# of each fuzz target
@@ -54,7 +56,7 @@ negctl: deps build ## Provoke what must fail, and then once more without each of
 .PHONY: test
 test: deps build ## Run all tests under the race detector, but for the simulations, which share nothing
 	@build/packages promtool
-	go test -race -timeout $(TEST_TIMEOUT) -skip '^TestSimulation' $(TEST_FLAGS) $(TEST_PACKAGES)
+	go test -race -timeout $(TEST_TIMEOUT) -skip '^TestSimulation' $(TEST_FLAGS) $(if $(filter ./...,$(TEST_PACKAGES)),$(LONGEST)) $(TEST_PACKAGES)
 ifeq ($(TEST_PACKAGES),./...)
 	go test -timeout $(TEST_TIMEOUT) -run '^TestSimulation' ./internal/capacity
 endif

@@ -75,6 +75,11 @@ type peer struct {
 	timeout      time.Duration
 }
 
+// noAnswer says that a peer is not there, or as good as that.
+type noAnswer struct{ sentence string }
+
+func (n *noAnswer) Error() string { return n.sentence }
+
 func exchange[Reply any](ctx context.Context, e *engine, subject string, request any, to peer) (Reply, error) {
 	var reply Reply
 	body, err := json.Marshal(request)
@@ -88,9 +93,9 @@ func exchange[Reply any](ctx context.Context, e *engine, subject string, request
 	case ctx.Err() != nil:
 		return reply, ctx.Err()
 	case errors.Is(err, nats.ErrNoResponders):
-		return reply, unreachable("no %s answers on %s; %s", to.name, e.url, to.remedy)
+		return reply, unreachable("%w", &noAnswer{fmt.Sprintf("no %s answers on %s; %s", to.name, e.url, to.remedy)})
 	case errors.Is(err, context.DeadlineExceeded):
-		return reply, unreachable("the %s on %s did not answer in %s; %s", to.name, e.url, to.timeout, to.remedy)
+		return reply, unreachable("%w", &noAnswer{fmt.Sprintf("the %s on %s did not answer in %s; %s", to.name, e.url, to.timeout, to.remedy)})
 	case err != nil:
 		return reply, unreachable("cannot ask the %s on %s: %w", to.name, e.url, err)
 	}

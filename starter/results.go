@@ -106,7 +106,7 @@ func (c *cli) results(ctx context.Context, e *engine, name string, o resultsOpti
 // what it has kept.
 func (c *cli) resultsOf(ctx context.Context, e *engine, detail api.MissionDetail, o resultsOptions) error {
 	err := c.resultsFrom(ctx, holder{e, detail.Gateway, detail.Name, detail.Launch}, detail.Name, o)
-	if ctx.Err() != nil || exitCode(err) != exitUnreachable {
+	if away := new(noAnswer); ctx.Err() != nil || !errors.As(err, &away) {
 		return err
 	}
 	kept, done, keptErr := e.kept(ctx, detail.Name, detail.Launch)

@@ -136,13 +136,11 @@ func shortage(sentence string) string {
 	return sentence
 }
 
-// drain empties a channel, so that a burst of signals costs one look, and
-// reports whether there was anything in it.
-func drain(c workflow.ReceiveChannel) (some bool) {
+// drain empties a channel, so that a burst of signals costs one look.
+func drain(c workflow.ReceiveChannel) {
 	for c.ReceiveAsync(nil) {
-		some = true
+		continue
 	}
-	return some
 }
 
 // bound is the timer that ends a wait.

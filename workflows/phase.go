@@ -66,9 +66,10 @@ type phase struct {
 	release  workflow.ReceiveChannel
 	placed   workflow.ReceiveChannel
 	evict    workflow.ReceiveChannel
-	acts     []ledger.Act // of people, not recorded yet
-	numbered int          // acts so far
-	wake     ledger.Wake  // why the next look is taken
+	told     workflow.ReceiveChannel // that the run waits
+	acts     []ledger.Act            // of people, not recorded yet
+	numbered int                     // acts so far
+	wake     ledger.Wake             // why the next look is taken
 	bound    bound
 }
 
@@ -91,6 +92,9 @@ func newPhase(ctx workflow.Context, in PhaseInput) *phase {
 	})
 	p.evict = workflow.GetSignalChannelWithOptions(ctx, ledger.SignalEvict, workflow.SignalChannelOptions{
 		Description: "sent by the engine when the drain of the phase's node is over; the phase goes back to the queue",
+	})
+	p.told = workflow.GetSignalChannelWithOptions(ctx, ledger.SignalWaits, workflow.SignalChannelOptions{
+		Description: "sent by the engine when the phase's run waits for its secrets, and when it has them",
 	})
 	p.cancel = newCancellation(ctx, "end the phase, whether it waits or runs.")
 	p.work = p.cancel.work

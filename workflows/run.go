@@ -59,7 +59,7 @@ func (p *phase) execute(placed ledger.Placed) (*phaseEnd, error) {
 func (p *phase) runToEnd(placed ledger.Placed, now string) (res ExecuteRunResult, evicted *ledger.Evict, lost string, err error) {
 	ignored := 0
 	for resume := false; ; resume = true {
-		res, evicted, err = p.run(placed, resume, evicted)
+		res, evicted, err = p.run(placed, resume, evicted, now)
 		if err == nil && res.Lost {
 			return res, evicted, res.Failure, nil
 		}
@@ -95,8 +95,9 @@ func ignoredNow(before int, resume bool, err error) int {
 }
 
 // run executes the run, or goes on with it. It returns why the run was ended for its
-// node's sake, if it was; one that is to be already is ended at once.
-func (p *phase) run(placed ledger.Placed, resume bool, evicted *ledger.Evict) (ExecuteRunResult, *ledger.Evict, error) {
+// node's sake, if it was; one that is to be already is ended at once. now is what the
+// phase shows of itself meanwhile.
+func (p *phase) run(placed ledger.Placed, resume bool, evicted *ledger.Evict, now string) (ExecuteRunResult, *ledger.Evict, error) {
 	machine := p.in.Command.Machine
 	machine.RunID = placed.RunID
 	in := ExecuteRunInput{
@@ -125,6 +126,13 @@ func (p *phase) run(placed ledger.Placed, resume bool, evicted *ledger.Evict) (E
 			evicted, stop = &e, evictedBy(e)
 		}
 	})
+	var shown error
+	sel.AddReceive(p.told, func(c workflow.ReceiveChannel, _ bool) {
+		var w ledger.RunWaits
+		if c.Receive(ctx, &w); w.RunID == placed.RunID && shown == nil {
+			shown = p.showRun(w, now)
+		}
+	})
 	for !run.IsReady() && stop == nil {
 		sel.Select(ctx)
 	}
@@ -137,7 +145,25 @@ func (p *phase) run(placed ledger.Placed, resume bool, evicted *ledger.Evict) (E
 	// One that another agent left may be there though nobody took the run up.
 	p.lingers = err != nil && (resume || !temporal.IsCanceledError(err))
 	p.pin(res.Images)
+	if shown == nil && p.waits.shown.found { // the run has ended while it waited
+		shown = p.waits.clear(p.ctx, now)
+	}
+	if err == nil {
+		err = shown
+	}
 	return res, evicted, err
+}
+
+// showRun shows what the run waits for, or that it does not any more.
+func (p *phase) showRun(w ledger.RunWaits, now string) error {
+	if w.Code == "" {
+		return p.waits.clear(p.ctx, now)
+	}
+	return p.waits.declare(p.ctx, wait{
+		kind: ledger.KindGateway, code: w.Code, reason: w.Reason, since: w.Since, bound: w.Bound, found: true,
+		next: "every second",
+		hint: fmt.Sprintf("start the gateway: `tidewait-worker run --roles gateway --gateway.id %s`", p.in.Gateway),
+	})
 }
 
 func evictedBy(e ledger.Evict) *StopRunInput {

@@ -21,12 +21,16 @@ type wait struct {
 	position           int       // zero: no queue
 	starts             string    // when it is expected to be over; empty: not known
 	hint               string    // what a person can do
+	found              bool      // by an engine, which has recorded it and will end it
 }
 
 // recorded reports whether whoever found the wait has written it into the
 // database, and will end it there: the placer and its gate, or the observer of a
 // lattice.
 func (w wait) recorded() bool {
+	if w.found {
+		return true
+	}
 	switch w.kind {
 	case ledger.KindCapacity, ledger.KindHold, ledger.KindLattice, ledger.KindBackoff, ledger.KindDependency:
 		return true

@@ -99,9 +99,9 @@ func asAttributes(s *commonpb.SearchAttributes) waitAt {
 // described is what a workflow's search attributes say.
 func (p *product) described(workflow string) waitAt {
 	p.t.Helper()
-	desc, err := p.temporal.DescribeWorkflowExecution(p.t.Context(), workflow, "")
+	desc, err := p.temporal.DescribeWorkflow(p.t.Context(), workflow, "")
 	require.NoError(p.t, err)
-	return asAttributes(desc.GetWorkflowExecutionInfo().GetSearchAttributes())
+	return asAttributes(desc.RawResponse.GetWorkflowExecutionInfo().GetSearchAttributes())
 }
 
 // listedAs is what Temporal's list says of a workflow.
@@ -190,9 +190,9 @@ type pending struct {
 // pendingOf reads the failure of the activity that a phase waits with.
 func (p *product) pendingOf(workflow string) (got pending, ok bool) {
 	p.t.Helper()
-	desc, err := p.temporal.DescribeWorkflowExecution(p.t.Context(), workflow, "")
+	desc, err := p.temporal.DescribeWorkflow(p.t.Context(), workflow, "")
 	require.NoError(p.t, err)
-	for _, a := range desc.GetPendingActivities() {
+	for _, a := range desc.RawResponse.GetPendingActivities() {
 		info := a.GetLastFailure().GetApplicationFailureInfo()
 		if info.GetType() != "CapacityRefused" || a.GetState() != enumspb.PENDING_ACTIVITY_STATE_SCHEDULED {
 			continue

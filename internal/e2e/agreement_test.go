@@ -101,8 +101,8 @@ type agreement struct {
 
 // TestWaitsAgreeWhereverTheyAreShown provokes every wait there is, and wants every
 // place to say the same of it: Temporal's search attributes and list, current
-// details, Postgres, the command line, the status that clients of wadm see, and of
-// a wait for capacity the failure of the pending activity.
+// details, Postgres, the command line, the status that clients of wadm see, metrics,
+// and of a wait for capacity the failure of the pending activity.
 func TestWaitsAgreeWhereverTheyAreShown(t *testing.T) {
 	long(t, 110*time.Second)
 	a := startAgreement(t)
@@ -322,9 +322,7 @@ func (a *agreement) applications() *site {
 	s.command(host, "component.scale", object{
 		"component_id": "taken-web", "component_ref": webImage, "host_id": host.ID(), "count": 1, "annotations": object{"made-by": "somebody"},
 	})
-	web := func(traits ...object) object {
-		return component("web", webImage, append([]object{instances(1)}, traits...)...)
-	}
+	web := func() object { return component("web", webImage, instances(1)) }
 	counter, http := component("counter", "registry.example.com/counter:1", instances(1)), provider("http", httpImage)
 	s.deploy(manifest("mute", "v1", web()))
 	s.deploy(shared(manifest("platform", "v1", counter, http)))

@@ -18,8 +18,8 @@ import (
 	"tidewait/internal/natstest"
 )
 
-// outcome is what a command line printed, its times and the widths of its
-// columns taken out, and its exit code.
+// outcome is what a command line printed, its times, the name of who runs the test
+// and the widths of its columns taken out, and its exit code.
 type outcome struct {
 	code        int
 	out, errors string
@@ -28,10 +28,12 @@ type outcome struct {
 var (
 	moments = regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\dZ( \(\d+ m?s ago\))?`)
 	ages    = regexp.MustCompile(`\b\d+ m?s, no bound`)
+	people  = regexp.MustCompile(`\b\w+@[\w.-]+\b`)
 	gaps    = regexp.MustCompile(`(?m)  +`)
 )
 
 func masked(text string) string {
+	text = people.ReplaceAllString(text, "US")
 	text = ages.ReplaceAllString(moments.ReplaceAllString(text, "MOMENT"), "AGE, no bound")
 	return gaps.ReplaceAllString(text, "  ")
 }
@@ -82,16 +84,26 @@ hello  v1  -  undeployed  -  -  A component that answers HTTP requests
 	require.Equal(t, outcome{0, `NAME  LATEST  DEPLOYED  STATUS  SINCE  WHY  DESCRIPTION
 hello  v2  v2  waiting  MOMENT  ` + never + `  A component that answers HTTP requests
 `, ""}, p.app("list"))
-	require.Equal(t, outcome{0, `application hello in lattice default  waiting
+	require.Equal(t, outcome{0, `application hello in lattice default  waiting · waiting for a host  AGE, no bound
   why  never_observed: ` + never + `
   since  MOMENT
+  looked  MOMENT
+  deploy  by US, MOMENT, version v1
+  deploy  by US, MOMENT, version v2
 
 KIND  NAME  STATUS  MESSAGE
 SpreadScaler  hello-greeter  waiting  ` + never + `
 LinkScaler  hello-httpserver -(wasi:http)-> hello-greeter  waiting  ` + never + `
 SpreadScaler  hello-httpserver  waiting  ` + never + `
 `, ""}, p.app("status", "hello"))
-	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv1  -\nv2  yes\n", ""}, p.app("history", "hello"))
+	require.Equal(t, outcome{0, `VERSION  DEPLOYED
+v1  -
+v2  yes
+
+WHEN  ACT  VERSION  BY  NOTE
+MOMENT  deploy  v1  US  -
+MOMENT  deploy  v2  US  -
+`, ""}, p.app("history", "hello"))
 
 	got := p.must("app", "get", "hello", "v1")
 	require.True(t, strings.HasPrefix(got, `apiVersion: core.oam.dev/v1beta1
@@ -120,9 +132,19 @@ spec:
 	require.Equal(t, outcome{0, undeployed.out, ""}, undeployed)
 	require.Contains(t, undeployed.out, "hello")
 	waitsAre(p)
-	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv1  -\nv2  -\n", ""}, p.app("history", "hello"))
+	require.Equal(t, outcome{0, `VERSION  DEPLOYED
+v1  -
+v2  -
+
+WHEN  ACT  VERSION  BY  NOTE
+MOMENT  deploy  v1  US  -
+MOMENT  deploy  v2  US  -
+MOMENT  deploy  v1  US  -
+MOMENT  undeploy  v1  US  -
+`, ""}, p.app("history", "hello"))
 	require.Equal(t, 0, p.app("delete", "hello", "v1").code)
-	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv2  -\n", ""}, p.app("history", "hello"))
+	require.Contains(t, p.app("history", "hello").out, "VERSION  DEPLOYED\nv2  -\n\n")
+	require.Contains(t, p.app("history", "hello").out, "MOMENT  delete  v1  US  -\n")
 	require.Equal(t, 0, p.app("delete", "--all-undeployed").code)
 	require.Equal(t, outcome{0, "no applications in lattice default\n", ""}, p.app("list"))
 	require.Equal(t, 1, p.app("history", "hello").code)

@@ -320,6 +320,12 @@ func TestSecretsWaitForTheirGateway(t *testing.T) {
 			require.NotNil(t, w.NextCheck)
 			require.Less(t, w.Bound.Sub(w.Since), 2*time.Minute+time.Second)
 			require.Contains(t, p.must("waits"), reason)
+			p.eventually("Temporal shows the same", func() bool {
+				details, err := p.detailsOf(w.WorkflowID)
+				return err == nil && p.described(w.WorkflowID).same(asListed(w), time.Millisecond) &&
+					p.listedAs(w.WorkflowID).same(asListed(w), time.Millisecond) && inDetails(details).same(asListed(w), time.Second)
+			}, func() any { return []any{asListed(w).String(), p.described(w.WorkflowID).String()} })
+			require.Less(t, p.upserted(w.WorkflowID, "gateway_unreachable").Sub(w.Since), time.Second)
 
 			require.NoError(t, c.back())
 			m := p.ended("needs")

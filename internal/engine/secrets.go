@@ -28,6 +28,8 @@ type Secrets struct {
 	Version string
 	Served  func(check func() error) // see natsrpc.Service; may be nil
 	Log     *slog.Logger
+	// Noted is called when a phase is to be told that it waits, or waits no more.
+	Noted func()
 }
 
 // atOnce is how many requests wait for gateways side by side, so that a gateway
@@ -123,6 +125,7 @@ func (s Secrets) ask(ctx context.Context, r api.SecretsRequest, run store.Secret
 	case err == nil || errors.As(err, &answer):
 		if run.Waits {
 			s.warn(s.Store.EndSecretsWait(ctx, r.Run))
+			s.noted()
 		}
 		return sealed, err
 	case errors.Is(err, nats.ErrNoResponders):
@@ -140,7 +143,14 @@ func (s Secrets) noteWait(ctx context.Context, r api.SecretsRequest, run store.S
 	reason := fmt.Sprintf("gateway %s does not answer; run %s needs its secrets %s before its command starts", run.Gateway, r.Run, strings.Join(names, ", "))
 	err := s.Store.NoteSecretsWait(ctx, r.Run, reason, time.Duration(r.Left)*time.Millisecond, api.SecretsRepeat)
 	s.warn(err)
+	s.noted()
 	return err == nil
+}
+
+func (s Secrets) noted() {
+	if s.Noted != nil {
+		s.Noted()
+	}
 }
 
 func (s Secrets) warn(err error) {

@@ -99,6 +99,19 @@ type Evict struct {
 	Why   string `json:"why"` // one sentence
 }
 
+// SignalWaits is the signal that tells a phase that its run waits for something that
+// an engine has found, or does not wait any more. Its payload is a [RunWaits].
+const SignalWaits = "waits"
+
+// RunWaits is a run that waits, or waits no more.
+type RunWaits struct {
+	RunID  string    `json:"runId"`
+	Code   string    `json:"code,omitempty"` // of a wait for the gateway; empty: it is over
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Bound  time.Time `json:"bound,omitzero"`
+}
+
 // CodeDrained is the failure code of a run that was ended because the drain of
 // its node was over.
 const CodeDrained = "drained"

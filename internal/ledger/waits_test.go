@@ -172,7 +172,7 @@ func TestEachKindHasItsPage(t *testing.T) {
 		body := string(data)
 		require.True(t, strings.HasPrefix(body, "# Wait: "+kind+"\n"), page.Name())
 		for _, part := range []string{"**Meaning.** ", "**Since** ", "**Bound.** ", "**Next look.** ", "**Ends by**", "\n## Where it is shown\n", "\n## Who can end it\n"} {
-			require.True(t, strings.Contains(body, part), "%s lacks %q", page.Name(), part)
+			require.Contains(t, body, part, page.Name())
 		}
 		documented[kind] = codesOfPage(body)
 	}

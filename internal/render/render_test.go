@@ -234,6 +234,11 @@ m/build  capacity_memory      41 min of 120  2 CPU and 2208 MiB on backend micr�
 other/p  gateway_unreachable  67 s           gateway gw-1 does not answer
 … cut: see all of it with `+"`mission show`, `app status` or `-o json`"+`
 `, at80.Waits(list))
+	long := fullWait()
+	long.Mission, long.Phase = "survey", "extremes"
+	require.Equal(t, `WHO              CODE             WAITED           REASON
+survey/extremes  capacity_memory  14 s of 120 min  2 CPU and 2208 MiB on backen…
+`, strings.Join(strings.SplitAfter(render.Options{Now: long.Since.Add(14 * time.Second), Width: 80}.Waits([]api.Wait{long}), "\n")[:2], ""))
 	other.Mission = "a-mission-whose-name-is-rather-long"
 	at40 := render.Options{Now: now, Width: 44}
 	require.Equal(t, `WHO               CODE                 REASON

@@ -35,20 +35,19 @@ var (
 var waitLayouts = []struct {
 	columns []waitColumn
 	brief   bool
+	reason  int // columns that a reason has at least
 }{
-	{[]waitColumn{columnWho, columnKind, columnCode, columnSince, columnAge, columnNext, columnPlace, columnReason}, false},
-	{[]waitColumn{columnWho, columnKind, columnCode, columnSince, columnAge, columnPlace, columnReason}, false},
-	{[]waitColumn{columnWho, columnKind, columnCode, columnSince, columnAge, columnReason}, false},
-	{[]waitColumn{columnWho, columnKind, columnCode, columnSince, columnAge, columnReason}, true},
-	{[]waitColumn{columnWho, columnCode, columnSince, columnAge, columnReason}, true},
-	{[]waitColumn{columnWho, columnCode, columnAge, columnReason}, true},
-	{[]waitColumn{columnWho, columnCode, columnReason}, true},
+	{[]waitColumn{columnWho, columnKind, columnCode, columnSince, columnAge, columnNext, columnPlace, columnReason}, false, 30},
+	{[]waitColumn{columnWho, columnKind, columnCode, columnSince, columnAge, columnPlace, columnReason}, false, 30},
+	{[]waitColumn{columnWho, columnKind, columnCode, columnSince, columnAge, columnReason}, false, 30},
+	{[]waitColumn{columnWho, columnKind, columnCode, columnSince, columnAge, columnReason}, true, 30},
+	{[]waitColumn{columnWho, columnCode, columnSince, columnAge, columnReason}, true, 30},
+	{[]waitColumn{columnWho, columnCode, columnAge, columnReason}, true, 20},
+	{[]waitColumn{columnWho, columnCode, columnReason}, true, 20},
 }
 
-const (
-	reasonColumns = 30 // that a reason has, unless no layout leaves as many
-	whoColumns    = 16 // that a name keeps on the narrowest terminals
-)
+// whoColumns is what a name keeps on the narrowest terminals.
+const whoColumns = 16
 
 // Waits returns one line per wait, in the order given. On a terminal the columns
 // that it has no room for are left out and reasons are cut; the last line says so
@@ -61,7 +60,7 @@ func (o Options) Waits(waits []api.Wait) string {
 	var rows [][]cell
 	for _, layout := range waitLayouts {
 		header, rows = o.waitTable(waits, layout.columns, layout.brief)
-		if o.Width == 0 || fixedColumns(header, rows)+reasonColumns <= o.Width {
+		if o.Width == 0 || fixedColumns(header, rows)+layout.reason <= o.Width {
 			break
 		}
 	}

@@ -120,18 +120,6 @@ WHERE w.workflow_id = $1 AND w.kind = 'observer' FOR KEY SHARE OF a`, workflowID
 	return nil
 }
 
-// endWaits runs one of the statements that end waits, in one round trip.
-func (s *Store) endWaits(ctx context.Context, sql string, args ...any) error {
-	var noted noting
-	b := &pgx.Batch{}
-	b.Queue(sql, args...).Query(noted.note)
-	err := s.pool.SendBatch(ctx, b).Close()
-	if err == nil {
-		s.tell(ctx, &noted)
-	}
-	return err
-}
-
 func queueEndOpenWaits(b *pgx.Batch, phaseID, missionID *int64, endedBy, actor string) {
 	b.Queue(endOpenWaitsSQL, "", phaseID, missionID, nil, endedBy, actor)
 }

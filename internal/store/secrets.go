@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tidewait/internal/api"
+	"tidewait/internal/ledger"
 )
 
 // SecretsRun is a run that may have its secrets.
@@ -84,20 +85,41 @@ WHERE t.id = $1 AND t.ended_at IS NULL FOR SHARE OF p`, run).Scan(&mission, &pha
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
+		var first bool
+		w := ledger.RunWaits{RunID: run, Code: ledger.CodeGatewayUnreachable, Reason: reason}
 		if err == nil {
-			_, err = tx.Exec(ctx, `
+			err = tx.QueryRow(ctx, `
 INSERT INTO open_waits AS o (workflow_id, mission_id, phase_id, kind, code, reason, since, bound, next_check, attempts)
-VALUES ($1, $2, $3, 'gateway', 'gateway_unreachable', $4, clock_timestamp(),
+VALUES ($1, $2, $3, 'gateway', $7, $4, clock_timestamp(),
         clock_timestamp() + $5 * interval '1 second', clock_timestamp() + $6 * interval '1 second', 1)
 ON CONFLICT (workflow_id) DO UPDATE SET reason = EXCLUDED.reason, next_check = EXCLUDED.next_check, attempts = o.attempts + 1,
-    checked_at = clock_timestamp() WHERE o.kind = 'gateway'`,
-				api.PhaseWorkflowID(mission, phase), missionID, phaseID, reason, left.Seconds(), next.Seconds())
+    checked_at = clock_timestamp() WHERE o.kind = 'gateway'
+RETURNING since, bound, attempts = 1`,
+				api.PhaseWorkflowID(mission, phase), missionID, phaseID, reason, left.Seconds(), next.Seconds(), w.Code).
+				Scan(&w.Since, &w.Bound, &first)
+		}
+		if errors.Is(err, pgx.ErrNoRows) { // it waits for something else
+			return nil
+		}
+		if err == nil && first {
+			err = tellRunWaits(ctx, tx, api.PhaseWorkflowID(mission, phase), w)
 		}
 		if err != nil {
 			return fmt.Errorf("record that run %s waits for its secrets: %w", run, err)
 		}
 		return nil
 	})
+}
+
+// tellRunWaits lets the phase of a run show what the run waits for.
+func tellRunWaits(ctx context.Context, tx pgx.Tx, workflowID string, w ledger.RunWaits) error {
+	w.Since, w.Bound = w.Since.UTC(), w.Bound.UTC()
+	payload, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO outbox (workflow_id, signal, payload) VALUES ($1, $2, $3)`, workflowID, ledger.SignalWaits, payload)
+	return err
 }
 
 // endSecretsWaitSQL moves a phase's wait for its gateway into the history.
@@ -108,11 +130,22 @@ SELECT mission_id, phase_id, kind, code, reason, since, clock_timestamp(), $2, a
 
 // EndSecretsWait ends the wait of a run whose gateway has answered.
 func (s *Store) EndSecretsWait(ctx context.Context, run string) error {
-	var phaseID int64
-	err := s.pool.QueryRow(ctx, `SELECT phase_id FROM topology_runs WHERE id = $1`, run).Scan(&phaseID)
-	if err == nil {
-		err = s.endWaits(ctx, endSecretsWaitSQL, phaseID, "answered")
-	}
+	err := s.tx(ctx, func(tx pgx.Tx) error {
+		var phaseID int64
+		var mission, phase string
+		err := tx.QueryRow(ctx, `
+SELECT p.id, m.name, p.name FROM topology_runs t JOIN mission_phases p ON p.id = t.phase_id JOIN missions m ON m.id = p.mission_id
+WHERE t.id = $1`, run).Scan(&phaseID, &mission, &phase)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		b.Queue(endSecretsWaitSQL, phaseID, "answered")
+		if err := exec(ctx, tx, b); err != nil {
+			return err
+		}
+		return tellRunWaits(ctx, tx, api.PhaseWorkflowID(mission, phase), ledger.RunWaits{RunID: run})
+	})
 	if err != nil {
 		return fmt.Errorf("record that run %s has its secrets: %w", run, err)
 	}
