@@ -73,9 +73,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	listening := engine.Listening{
 		Store: db, NATS: svc.nats, Every: rules.ListenEvery(), Log: svc.log, Loop: svc.health.Loop("listening", rules.ListenEvery()),
 	}
-	secrets := engine.Secrets{
-		Store: db, NATS: svc.nats, Version: version, Log: svc.log, Noted: dispatcher.Kick, Served: svc.served("engine: tidewait.secrets"),
-	}
+	secrets := engine.Secrets{Store: db, NATS: svc.nats, Version: version, Log: svc.log, Noted: dispatcher.Kick, Served: svc.served("engine: tidewait.secrets")}
 
 	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
 		WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,
