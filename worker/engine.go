@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 	"golang.org/x/sync/errgroup"
@@ -91,9 +92,11 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	defer w.Stop()
+	observed := &slots{size: observedAtOnce}
 	observers := worker.New(svc.temporal, workflows.ObserveQueue, worker.Options{
+		Interceptors:          []interceptor.WorkerInterceptor{observed},
 		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,
-		MaxConcurrentActivityExecutionSize: observedAtOnce, MaxHeartbeatThrottleInterval: time.Second,
+		MaxConcurrentActivityExecutionSize: observed.size, MaxHeartbeatThrottleInterval: time.Second,
 		// A frozen process still polls, and what it is handed is lost for as long as a
 		// heartbeat may stay out: let that happen once only.
 		MaxConcurrentActivityTaskPollers: 1,
@@ -107,8 +110,8 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	}
 	defer observers.Stop()
 
-	svc.checkQueue("engine", workflows.TaskQueue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
-	svc.checkQueue("engine", workflows.ObserveQueue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+	svc.checkQueue("engine", workflows.TaskQueue, enumspb.TASK_QUEUE_TYPE_WORKFLOW, nil)
+	svc.checkQueue("engine", workflows.ObserveQueue, enumspb.TASK_QUEUE_TYPE_ACTIVITY, observed)
 
 	g.Go(func() error { dispatcher.Run(ctx); return nil })
 	g.Go(func() error { sweep.Run(ctx); return nil })

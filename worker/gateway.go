@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/worker"
 
 	"tidewait/activities"
@@ -34,14 +35,16 @@ func runGateway(ctx context.Context, svc *services, ready func()) error {
 		Served:    svc.served,
 		Retention: gateway.Retention{Results: s.Fleet.ResultTTL, Objects: s.Fleet.ObjectTTL, Every: s.Fleet.SweepInterval},
 	}
+	taken := &slots{size: 8}
 	w := worker.New(svc.temporal, workflows.GatewayQueue(id), worker.Options{
-		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: 8,
+		Interceptors:          []interceptor.WorkerInterceptor{taken},
+		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: taken.size,
 	})
 	(&activities.Gateway{Gateway: g}).Register(w)
 	if err := w.Start(); err != nil {
 		return err
 	}
 	defer w.Stop()
-	svc.checkQueue("gateway", workflows.GatewayQueue(id), enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+	svc.checkQueue("gateway", workflows.GatewayQueue(id), enumspb.TASK_QUEUE_TYPE_ACTIVITY, taken)
 	return g.Run(ctx, svc.nats, ready)
 }

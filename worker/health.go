@@ -19,7 +19,7 @@ import (
 // watch makes what the roles are measured with, and the checks that all of them
 // share.
 func (s *services) watch(h *health.Health, t *telemetry.Telemetry) (err error) {
-	s.health, s.meters = h, t.Meters()
+	s.meters = t.Meters()
 	if s.meter, err = meter.New(s.meters); err != nil {
 		return err
 	}
@@ -31,14 +31,33 @@ func (s *services) watch(h *health.Health, t *telemetry.Telemetry) (err error) {
 	return meter.Loops(s.meters, h)
 }
 
+// roleHealth is the health of one role of a process.
+type roleHealth struct {
+	*health.Health
+	of    *health.Health
+	works atomic.Bool // it has said that it is ready, and has not ended
+}
+
 var errNotWorking = errors.New("it does not work yet, or no more")
 
-func whether(works *atomic.Bool) func(context.Context) error {
-	return func(context.Context) error {
-		if !works.Load() {
+func newRoleHealth(of *health.Health, role string) *roleHealth {
+	h := &roleHealth{Health: of.Part(), of: of}
+	h.Check(role+": works", func(context.Context) error {
+		if !h.works.Load() {
 			return errNotWorking
 		}
 		return nil
+	})
+	return h
+}
+
+// ended says that the role has ended. By itself, as that of a retired node does, it
+// is no concern of the process any more, which goes on with its others; when the
+// process stops, it is not ready.
+func (h *roleHealth) ended(ctx context.Context) {
+	h.works.Store(false)
+	if ctx.Err() == nil {
+		h.of.Withdraw(h.Health)
 	}
 }
 
@@ -47,12 +66,15 @@ func whether(works *atomic.Bool) func(context.Context) error {
 const pollerLasts = 90 * time.Second
 
 // checkQueue has the process ready only while Temporal knows it as a poller of a
-// queue.
-func (s *services) checkQueue(role, queue string, kind enumspb.TaskQueueType) {
+// queue, or it works on as much of it as it takes at a time: then it does not poll.
+func (s *services) checkQueue(role, queue string, kind enumspb.TaskQueueType, taken *slots) {
 	s.health.Check(role+": queue "+queue, func(ctx context.Context) error {
 		found, err := s.temporal.DescribeTaskQueue(ctx, queue, kind)
 		if err != nil {
 			return err
+		}
+		if taken.full() {
+			return nil
 		}
 		for _, p := range found.GetPollers() {
 			if p.GetIdentity() == s.identity && time.Since(p.GetLastAccessTime().AsTime()) < pollerLasts {

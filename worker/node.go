@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/worker"
 
 	"tidewait/activities"
@@ -90,8 +91,10 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	if err != nil {
 		return err
 	}
+	taken := &slots{size: int(s.Node.Slots) + stopsAtOnce}
 	w := worker.New(svc.temporal, workflows.NodeQueue(id), worker.Options{
-		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: int(s.Node.Slots) + stopsAtOnce,
+		Interceptors:          []interceptor.WorkerInterceptor{taken},
+		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: taken.size,
 		// A run learns of its cancellation with a heartbeat, so none is held back.
 		MaxHeartbeatThrottleInterval: time.Second, DefaultHeartbeatThrottleInterval: time.Second,
 	})
@@ -102,7 +105,7 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 		return err
 	}
 	defer w.Stop()
-	svc.checkQueue("node", workflows.NodeQueue(id), enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+	svc.checkQueue("node", workflows.NodeQueue(id), enumspb.TASK_QUEUE_TYPE_ACTIVITY, taken)
 	registered := make(chan struct{})
 	go func() {
 		select {

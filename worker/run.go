@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -82,10 +81,9 @@ const connectTime = 10 * time.Second
 
 func run(ctx context.Context, s config.Settings, asked []string, log *slog.Logger, out io.Writer) error {
 	h := health.New(s.Telemetry.StuckAfter)
-	working := make(map[string]*atomic.Bool, len(asked))
+	healths := make(map[string]*roleHealth, len(asked))
 	for _, role := range asked {
-		working[role] = &atomic.Bool{}
-		h.Check(role+": works", whether(working[role]))
+		healths[role] = newRoleHealth(h, role)
 	}
 	t, err := telemetry.Start(ctx, telemetry.Options{
 		Service: "tidewait-worker", Version: version, Address: s.Telemetry.Address, Health: h, Log: log,
@@ -115,11 +113,11 @@ func run(ctx context.Context, s config.Settings, asked []string, log *slog.Logge
 			"engine": runEngine, "gateway": runGateway, "node": runNode,
 		}[role]
 		roleServices := *svc
-		roleServices.log = log.With(logkey.Role, role)
+		roleServices.log, roleServices.health = log.With(logkey.Role, role), healths[role].Health
 		g.Go(func() error {
-			defer working[role].Store(false)
+			defer healths[role].ended(ctx)
 			ready := func() {
-				working[role].Store(true)
+				healths[role].works.Store(true)
 				fmt.Fprintf(out, "ready %s\n", role)
 			}
 			if err := work(ctx, &roleServices, ready); err != nil {

@@ -159,12 +159,12 @@ type collector struct {
 
 	mu      sync.Mutex
 	spans   []*tracepb.Span
-	metrics int
+	metrics map[string]bool // instances of services that sent some
 }
 
 func startCollector(t *testing.T) *collector {
 	t.Helper()
-	c := &collector{}
+	c := &collector{metrics: map[string]bool{}}
 	mux := http.NewServeMux()
 	take := func(path string, request proto.Message, take func()) {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
@@ -193,7 +193,15 @@ func startCollector(t *testing.T) *collector {
 			}
 		}
 	})
-	take("/v1/metrics", metrics, func() { c.metrics++ })
+	take("/v1/metrics", metrics, func() {
+		for _, resource := range metrics.GetResourceMetrics() {
+			for _, attribute := range resource.GetResource().GetAttributes() {
+				if attribute.GetKey() == "service.instance.id" {
+					c.metrics[attribute.GetValue().GetStringValue()] = true
+				}
+			}
+		}
+	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	c.url = server.URL
@@ -280,11 +288,11 @@ func TestTelemetryLeads(t *testing.T) {
 	p.eventually("the trace names its workflow", func() bool {
 		return slices.Contains(c.workflows(found[1]), "app.default.prod.shop")
 	}, func() any { return c.workflows(found[1]) })
-	p.eventually("metrics are sent as well", func() bool {
+	p.eventually("each process sends metrics under a name of its own", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.metrics > 1
-	}, func() any { return nil })
+		return len(c.metrics) == 3
+	}, func() any { return c.metrics })
 
 	// What dashboard and rules name is there, and what is there is documented.
 	_, err := p.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "unknown", TaskQueue: "tidewait"}, "unknown")
@@ -365,6 +373,26 @@ func (p *product) failing(w *local.Worker, page string, want ...string) health {
 		return slices.Equal(slices.Sorted(maps.Keys(h.failed)), want)
 	}, func() any { return h.failed })
 	return h
+}
+
+// TestARetiredNodeIsNoConcern: its agent ends, and the process goes on with its
+// other role, alive and ready.
+func TestARetiredNodeIsNoConcern(t *testing.T) {
+	t.Parallel()
+	p := start(t, "TIDEWAIT_TELEMETRY_STUCK_AFTER=1s")
+	both, err := p.StartWorker(t.Context(), "both", []string{"gateway", "node"}, "TIDEWAIT_GATEWAY_ID=both", "TIDEWAIT_NODE_ID=both",
+		"TIDEWAIT_NODE_BACKENDS=process", "TIDEWAIT_NODE_CPUS=2", "TIDEWAIT_NODE_MEMORY=600Mi", "TIDEWAIT_NODE_DISK=4Gi")
+	require.NoError(t, err)
+	require.Contains(t, p.failing(both, "/readyz").names, "node: works")
+	require.Equal(t, []string{"heartbeat of gateway both", "heartbeat of node both"}, p.failing(both, "/livez").names)
+
+	p.must("node", "retire", "both")
+	p.eventually("the node is no part of the process", func() bool {
+		return !slices.Contains(healthOf(t, both, "/readyz").names, "node: works")
+	}, func() any { return healthOf(t, both, "/readyz").names })
+	require.Equal(t, []string{"heartbeat of gateway both"}, p.failing(both, "/livez").names)
+	require.Equal(t, []string{"gateway: queue gateway.both", "gateway: results", "gateway: secrets", "gateway: works", "nats", "temporal"},
+		p.failing(both, "/readyz").names)
 }
 
 // TestHealth: a process is ready while what it needs answers and what it serves is

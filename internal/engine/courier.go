@@ -71,8 +71,7 @@ func (c *Courier) serve(ctx context.Context, channel string, kick <-chan struct{
 	loop := c.Health.Loop("courier to "+channel, DispatchEvery)
 	defer loop.End()
 	whenKicked(ctx, kick, func() {
-		defer loop.Beat()
-		if err := c.drain(ctx, channel); err != nil && ctx.Err() == nil {
+		if err := c.drain(ctx, channel, loop); err != nil && ctx.Err() == nil {
 			c.Log.Warn("news of applications stay in the outbox and are tried again", "channel", channel, "error", err)
 		}
 	})
@@ -80,8 +79,9 @@ func (c *Courier) serve(ctx context.Context, channel string, kick <-chan struct{
 
 // drain carries news of a channel until none is due. Each claim gets the oldest
 // news of each application only, so there may be more behind it.
-func (c *Courier) drain(ctx context.Context, channel string) error {
+func (c *Courier) drain(ctx context.Context, channel string, loop *health.Loop) error {
 	for {
+		loop.Beat() // a batch at a time: there may be many
 		news, err := c.Store.ClaimNews(ctx, courierBatch, claimTime, channel)
 		if err != nil || len(news) == 0 {
 			return err

@@ -38,7 +38,6 @@ func (d *Dispatcher) Kick() { token(d.kick) }
 // Run carries signals until ctx ends.
 func (d *Dispatcher) Run(ctx context.Context) {
 	whenKicked(ctx, d.kick, func() {
-		defer d.Loop.Beat()
 		if err := d.drain(ctx); err != nil && ctx.Err() == nil {
 			d.log.Warn("signals stay in the outbox and are tried again", "error", err)
 		}
@@ -64,6 +63,7 @@ func whenKicked(ctx context.Context, kick <-chan struct{}, work func()) {
 const dispatchBatch = 100
 
 func (d *Dispatcher) drain(ctx context.Context) error {
+	d.Loop.Beat()
 	for {
 		signals, err := d.store.Signals(ctx, dispatchBatch)
 		if err != nil || len(signals) == 0 {
@@ -71,6 +71,7 @@ func (d *Dispatcher) drain(ctx context.Context) error {
 		}
 		done := make([]int64, 0, len(signals))
 		for _, s := range signals {
+			d.Loop.Beat() // there may be many, and none takes long
 			if err = d.carry(ctx, s); err != nil {
 				break
 			}

@@ -51,7 +51,6 @@ func (s Sweep) Run(ctx context.Context) {
 		if err := s.once(ctx, n%listEvery == 0); err != nil && ctx.Err() == nil {
 			s.Log.Warn("a sweep was not finished", "error", err)
 		}
-		s.Loop.Beat()
 		select {
 		case <-ctx.Done():
 			return
@@ -62,7 +61,15 @@ func (s Sweep) Run(ctx context.Context) {
 
 // once does one sweep.
 func (s Sweep) once(ctx context.Context, list bool) error {
-	return errors.Join(s.missions(ctx), s.applications(ctx, list), s.orphans(ctx), s.silent(ctx), s.drains(ctx), s.audit(ctx), s.expire(ctx))
+	var errs []error
+	for _, part := range []func(context.Context) error{
+		s.missions, func(ctx context.Context) error { return s.applications(ctx, list) }, s.orphans, s.silent, s.drains, s.audit, s.expire,
+	} {
+		s.Loop.Beat()
+		errs = append(errs, part(ctx))
+	}
+	s.Loop.Beat()
+	return errors.Join(errs...)
 }
 
 func (s Sweep) missions(ctx context.Context) error {
@@ -71,6 +78,7 @@ func (s Sweep) missions(ctx context.Context) error {
 		return err
 	}
 	for _, m := range open {
+		s.Loop.Beat() // there may be many, and none takes long
 		why, err := s.lost(ctx, m.Name)
 		if err != nil {
 			return err
@@ -118,11 +126,13 @@ func (s Sweep) applications(ctx context.Context, list bool) error {
 	}
 	var errs []error // one that cannot be begun holds up no other
 	for in := range lattices {
+		s.Loop.Beat()
 		if !running[api.LatticeWorkflowID(in.Account, in.Lattice)] {
 			errs = append(errs, s.Courier.Observe(ctx, in.Account, in.Lattice))
 		}
 	}
 	for _, key := range kept {
+		s.Loop.Beat()
 		if !running[api.AppWorkflowID(key.Account, key.Lattice, key.Name)] {
 			errs = append(errs, s.begin(ctx, key))
 		}

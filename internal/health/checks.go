@@ -51,9 +51,12 @@ var errSlow = errors.New("no answer within " + checkTime.String())
 // Ready runs all checks at once. One that does not end in time has failed, also
 // when it does not mind that its time is over.
 func (h *Health) Ready(ctx context.Context) Report {
-	h.mu.Lock()
-	checks := slices.Clone(h.checks)
-	h.mu.Unlock()
+	var checks []check
+	for _, part := range h.all() {
+		part.mu.Lock()
+		checks = append(checks, part.checks...)
+		part.mu.Unlock()
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTime, errSlow)
 	defer cancel()
 	results := make([]Result, len(checks))

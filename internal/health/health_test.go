@@ -79,6 +79,23 @@ func TestACheckThatHangsFails(t *testing.T) {
 	}}, h.Ready(t.Context()))
 }
 
+// TestAPartThatEndsIsNoConcern: what belongs to it fails the process while it is
+// there, and not when it has ended as it was to.
+func TestAPartThatEndsIsNoConcern(t *testing.T) {
+	h := health.New(0)
+	part := h.Part()
+	part.Loop("of the part", 0)
+	part.Check("of the part", func(context.Context) error { return errors.New("it does not") })
+	h.Check("of all", func(context.Context) error { return nil })
+	require.Eventually(t, func() bool { return !h.Live().OK }, 10*time.Second, time.Millisecond)
+	require.False(t, h.Ready(t.Context()).OK)
+	require.Len(t, h.Ages(), 1)
+	h.Withdraw(part)
+	require.Equal(t, health.Report{OK: true, Checks: []health.Result{}}, h.Live())
+	require.Equal(t, health.Report{OK: true, Checks: []health.Result{{Name: "of all", OK: true}}}, h.Ready(t.Context()))
+	require.Empty(t, h.Ages())
+}
+
 func TestNobodyWatches(t *testing.T) {
 	var h *health.Health
 	l := h.Loop("any", time.Second)

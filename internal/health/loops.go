@@ -20,12 +20,42 @@ type Health struct {
 	mu     sync.Mutex
 	loops  map[*Loop]bool
 	checks []check
+	parts  map[*Health]bool
 }
 
 // New returns the health of a process whose loops count as stuck when they have
 // not come round for that much longer than their period.
 func New(stuckAfter time.Duration) *Health {
-	return &Health{stuckAfter: stuckAfter, loops: map[*Loop]bool{}}
+	return &Health{stuckAfter: stuckAfter, loops: map[*Loop]bool{}, parts: map[*Health]bool{}}
+}
+
+// Part is the health of one part of the process, such as a role, which is part of
+// its own until Withdraw.
+func (h *Health) Part() *Health {
+	part := New(h.stuckAfter)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.parts[part] = true
+	return part
+}
+
+// Withdraw says that a part has ended, as it was to: its loops and checks do not
+// matter any more.
+func (h *Health) Withdraw(part *Health) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.parts, part)
+}
+
+// all is the health itself and its parts.
+func (h *Health) all() []*Health {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := []*Health{h}
+	for part := range h.parts {
+		all = append(all, part.all()...)
+	}
+	return all
 }
 
 // Loop is something that is to come round again and again. A nil *Loop is one
@@ -89,11 +119,13 @@ func (h *Health) Ages() []Age {
 }
 
 func (h *Health) watched() []*Loop {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	loops := make([]*Loop, 0, len(h.loops))
-	for l := range h.loops {
-		loops = append(loops, l)
+	var loops []*Loop
+	for _, part := range h.all() {
+		part.mu.Lock()
+		for l := range part.loops {
+			loops = append(loops, l)
+		}
+		part.mu.Unlock()
 	}
 	slices.SortFunc(loops, func(a, b *Loop) int { return cmp.Compare(a.name, b.name) })
 	return loops

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -72,6 +73,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	}
 	about, err := resource.Merge(resource.NewSchemaless(
 		attribute.String("service.name", o.Service), attribute.String("service.version", o.Version),
+		attribute.String("service.instance.id", uuid.NewString()), // or several processes would be one series
 	), resource.Environment())
 	if err != nil {
 		return nil, fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
