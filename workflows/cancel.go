@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -86,12 +87,17 @@ func readCancel(said any) *api.Cancel {
 	return &c
 }
 
+// wordsLength bounds what a person says with a signal, in bytes: it goes into the
+// database, and several of them into one payload.
+const wordsLength = 1 << 10
+
 // readWords takes the actor and the reason or note of a signal that a person may
-// have typed. Words alone are a reason.
+// have typed. Words alone are a reason. What Postgres cannot store is replaced, so
+// that no signal can keep a workflow from recording it.
 func readWords(said any) (actor, words string) {
 	switch v := said.(type) {
 	case string:
-		return "", v
+		words = v
 	case map[string]any:
 		actor, _ = v["actor"].(string)
 		for _, key := range []string{"reason", "note"} {
@@ -100,5 +106,9 @@ func readWords(said any) (actor, words string) {
 			}
 		}
 	}
-	return actor, words
+	return storable(actor), storable(words)
+}
+
+func storable(text string) string {
+	return clipTo(wordsLength, strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
 }

@@ -21,7 +21,8 @@ func TestSinceIsWhatTheDatabaseHas(t *testing.T) {
 	earlier := since.Add(-time.Hour)
 	e := newEnv(t)
 	e.noteWait = func(context.Context, ledger.OpenWait) (time.Time, error) { return earlier, nil }
-	e.upserts(placedAttrs, waitsFor("gateway", "results_bucket_full", since), attrs{workflows.AttrSince.ValueSet(earlier)}, noWait())
+	e.upserts(placedAttrs, waitsFor("gateway", "results_bucket_full",
+		"gateway gw-1 cannot commit the results of run r7-1: bucket tidewait-bundles is full", since), attrs{workflows.AttrSince.ValueSet(earlier)}, noWait())
 	var shown string
 	e.commitResults = func(context.Context, workflows.CommitResultsInput) (workflows.Checkout, error) {
 		if len(inputs[workflows.CommitResultsInput](e.fakes)) < 3 {

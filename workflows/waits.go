@@ -39,9 +39,11 @@ func (w wait) recorded() bool {
 	return false
 }
 
-// same reports whether nothing that lists show has changed.
+// same reports whether nothing that lists show has changed. The words for a lattice
+// count its hosts, which come and go without a transition.
 func (w wait) same(as wait) bool {
-	return w.kind == as.kind && w.code == as.code && w.since.Equal(as.since) && w.bound.Equal(as.bound) && w.headline() == as.headline()
+	return w.kind == as.kind && w.code == as.code && w.since.Equal(as.since) && w.bound.Equal(as.bound) &&
+		(w.kind == ledger.KindLattice || w.headline() == as.headline())
 }
 
 // waits shows a workflow's wait where people look: search attributes, which
@@ -84,7 +86,9 @@ func (s *waits) declare(ctx workflow.Context, w wait) error {
 	if err := s.record(ctx, w); err != nil {
 		return err
 	}
-	s.say(s.shown)
+	if known.kind != w.kind || !known.bound.Equal(w.bound) { // each word costs the other an event, and a code may change every minute
+		s.say(s.shown)
+	}
 	return nil
 }
 
