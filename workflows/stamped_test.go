@@ -100,7 +100,7 @@ func TestANodesTimeThatMoves(t *testing.T) {
 	e := newEnv(t)
 	bounded := func(until time.Time) attrs {
 		return attrs{
-			workflows.AttrWait.ValueSet("node"), workflows.AttrReason.ValueSet("node_silent"),
+			workflows.AttrWait.ValueSet("node"), workflows.AttrReason.ValueSet("node_silent"), workflows.AttrWhy.ValueSet("node node-a is silent"),
 			workflows.AttrSince.ValueSet(since), workflows.AttrBound.ValueSet(until),
 		}
 	}
@@ -146,7 +146,7 @@ func TestAnApplicationIsStartedWithItsWait(t *testing.T) {
 			nil,
 		},
 		{
-			ledger.AppWait{Kind: "observer", Code: "observer_absent", Reason: "no engine", Since: since.Add(-time.Hour)},
+			ledger.AppWait{Kind: "observer", Code: "observer_absent", Reason: "no engine observes lattice default, so nobody knows what runs there", Since: since.Add(-time.Hour)},
 			[]string{"**waiting for observer** (`observer_absent`)", "- **since:** 2026-03-01 07:00:00Z\n"},
 			[]attrs{latticeAttrs},
 		},
@@ -182,7 +182,7 @@ func TestAnApplicationIsStartedWithItsWait(t *testing.T) {
 func TestARunThatWaitsForItsGateway(t *testing.T) {
 	from, until := since.Add(time.Minute), since.Add(3*time.Minute)
 	unreachable := attrs{
-		workflows.AttrWait.ValueSet("gateway"), workflows.AttrReason.ValueSet("gateway_unreachable"),
+		workflows.AttrWait.ValueSet("gateway"), workflows.AttrReason.ValueSet("gateway_unreachable"), workflows.AttrWhy.ValueSet("gateway gw-1 does not answer"),
 		workflows.AttrSince.ValueSet(from), workflows.AttrBound.ValueSet(until),
 	}
 	for name, ends := range map[string]bool{"and has what it waited for": true, "and ends while it waits": false} {
@@ -207,10 +207,10 @@ func TestARunThatWaitsForItsGateway(t *testing.T) {
 				waits.RunID, waits.Reason = "r7-1", "gateway gw-1 does not answer"
 				e.SignalWorkflow(ledger.SignalRunWaits, waits)
 				shows("**waiting for gateway** (`gateway_unreachable`)")
-				shows("- **why:** gateway gw-1 does not answer\n- **since:** 2026-03-01 08:01:00Z\n- **fails by itself:** 2026-03-01 08:03:00Z, after 2m0s\n")
+				shows("- **why:** gateway gw-1 does not answer\n- **since:** 2026-03-01 08:01:00Z\n- **fails by itself:** 2026-03-01 08:03:00Z, 2m after it began\n")
 				if ends {
 					e.SignalWorkflow(ledger.SignalRunWaits, ledger.RunWaits{RunID: "r7-1"})
-					shows("running on node **node-a** as run `r7-1`")
+					shows("**running** on node **node-a** as run `r7-1`")
 				}
 				return ran(), nil
 			}
