@@ -160,8 +160,10 @@ func TestARunIsGivenUpAfterAFullGraceOnly(t *testing.T) {
 	require.False(t, judge().Gone, "an engine that was frozen has heard nobody")
 	_, err := s.Listen(ctx)
 	require.NoError(t, err)
-	require.False(t, judge().Gone)
-	listens(t, s, db, 220*time.Second)
+	require.InDelta(t, 240, judge().Left.Seconds(), 2, "a whole grace")
+	listens(t, s, db, 60*time.Second)
+	require.InDelta(t, 180, judge().Left.Seconds(), 2, "its end stays where it is, though its silence was longer before")
+	listens(t, s, db, 160*time.Second)
 	require.False(t, judge().Gone)
 	require.NoError(t, s.MayCommit(ctx, placed.RunID, placed.Epoch), "until it is given up it may come back")
 

@@ -237,22 +237,25 @@ func (s *Store) JudgeRun(ctx context.Context, runID string, giveUp bool) (ledger
 			givenUp    string
 			silence    float64
 			heardAt    time.Time
+			from       time.Time // since when its silence counts, but for what came before a gap
 		)
 		err = tx.QueryRow(ctx, `
 UPDATE topology_runs r SET suspected_at = COALESCE(r.suspected_at, clock_timestamp())
 FROM nodes n, listening l WHERE r.id = $1 AND n.id = r.node_id
 RETURNING n.id, r.ended_at IS NOT NULL, r.suspected_at, n.heartbeat_at > r.suspected_at, r.id = ANY(n.running),
           r.id = ANY(n.adopted) AND r.status IN ('starting', 'running') AND r.lease_epoch = n.lease_epoch,
-          COALESCE(n.given_up ->> r.id, ''), extract(epoch FROM silence(n))::float8, l.heard_at`, runID).
-			Scan(&v.Node, &ended, &v.Since, &v.Heard, &has, &adopted, &givenUp, &silence, &heardAt)
+          COALESCE(n.given_up ->> r.id, ''), extract(epoch FROM silence(n))::float8, l.heard_at, GREATEST(n.heartbeat_at, l.since)`, runID).
+			Scan(&v.Node, &ended, &v.Since, &v.Heard, &has, &adopted, &givenUp, &silence, &heardAt, &from)
 		if err != nil {
 			return err
 		}
 		silent := seconds(silence)
-		v.Left = max(s.rules.LostAfter-silent, 0)
-		// Silence is counted as of the moment at which an engine listened last, so the
-		// end of the node's time stays where it is while one listens.
-		v.Until, v.Since = heardAt.Add(v.Left).Round(time.Microsecond).UTC(), v.Since.UTC()
+		// The end of the node's time stays where it is while an engine listens. A silence
+		// from before a gap in that counts for how silent it was, and makes the end no earlier.
+		v.Until, v.Since = from.Add(s.rules.LostAfter).Round(time.Microsecond).UTC(), v.Since.UTC()
+		if silent < s.rules.LostAfter {
+			v.Left = max(v.Until.Sub(heardAt), 0)
+		}
 		defer func() {
 			if err == nil && !v.Gone && !v.Kept {
 				_, err = tx.Exec(ctx, lookedAtNodeSQL, runID, v.Until, v.Heard, v.Reason)
