@@ -27,7 +27,7 @@ func counting(n int) string {
 // the first run.
 func (p *product) begun(agents int) {
 	p.t.Helper()
-	const want = `msg="run takes a step" role=node run=r1-1 step=run`
+	const want = `msg="run takes a step" role=node node=n1 run=r1-1 step=run`
 	p.eventually(fmt.Sprintf("%d agents have had the command", agents), func() bool {
 		data, err := os.ReadFile(filepath.Join(p.dir, "stack", "logs", "n1.log"))
 		return err == nil && strings.Count(string(data), want) >= agents

@@ -249,9 +249,9 @@ long  v5  v1  waiting  MOMENT  ` + never + `  -
 platform  v1  v1  waiting  MOMENT  ` + never + `  -
 shop  v2  v10  waiting  MOMENT  ` + never + `  -
 `, ""}, p.app("list"))
-	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv10  yes\nv2  -\n", ""}, p.app("history", "shop"))
-	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv1  yes\nv2  -\nv4  -\nv5  -\n", ""}, p.app("history", "long"))
-	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv1  yes\n", ""}, p.app("history", "b-c", "--lattice", "a"))
+	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv10  yes\nv2  -\n\nWHEN  ACT  VERSION  BY  NOTE\nMOMENT  deploy  v10  US  -\n", ""}, p.app("history", "shop"))
+	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv1  yes\nv2  -\nv4  -\nv5  -\n\nWHEN  ACT  VERSION  BY  NOTE\nMOMENT  deploy  v1  US  -\n", ""}, p.app("history", "long"))
+	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv1  yes\n\nWHEN  ACT  VERSION  BY  NOTE\nMOMENT  deploy  v1  US  -\n", ""}, p.app("history", "b-c", "--lattice", "a"))
 
 	require.Equal(t, outcome{1, strings.ReplaceAll(table, "  added", "  kept"), notes}, p.app("import", "--from", from, "--apply"))
 
@@ -265,7 +265,7 @@ default  long  v3  refused  -  it is larger than NATS on ` + p.Stack.NATSURL + `
 default  long  v4  conflict  -  version "v5", which came after it, is stored already
 default  long  v5  conflict  -  a different manifest is stored under this version
 `, "tidewait: not brought: 6 versions, 2 deployments\n"}, p.importOnly(from, "long"))
-	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv5  -\n", ""}, p.app("history", "long"))
+	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv5  -\n\nWHEN  ACT  VERSION  BY  NOTE\nMOMENT  deploy  v1  US  -\nMOMENT  delete  -  US  -\n", ""}, p.app("history", "long"))
 }
 
 // importOnly applies an import and keeps the lines about one application.

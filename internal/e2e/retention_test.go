@@ -82,6 +82,6 @@ func TestWhatEndedIsKeptForItsTime(t *testing.T) {
 	require.Equal(t, "succeeded", m.Status, m.Failure)
 	require.Contains(t, p.must("mission", "results", "held", "--diff", "--phase", "second"), "+a small workspace\n")
 	p.eventually("waits that ended are removed", func() bool { return p.count("SELECT count(*) FROM wait_history") == 0 }, func() any { return nil })
-	require.Zero(t, p.count("SELECT count(*) FROM acts"))
+	p.eventually("acts are removed", func() bool { return p.count("SELECT count(*) FROM acts") == 0 }, func() any { return nil })
 	p.nothingLeft()
 }
