@@ -101,6 +101,14 @@ func (e *env) details() string {
 	return page
 }
 
+// detailsMeanwhile are the details for an activity to look at while its workflow
+// goes on, between two of the workflow's tasks.
+func (e *env) detailsMeanwhile() string {
+	page := make(chan string, 1)
+	e.RegisterDelayedCallback(func() { page <- e.details() }, 0)
+	return <-page
+}
+
 // upserts expects exactly these writes of search attributes, each a list.
 func (e *env) upserts(writes ...[]temporal.SearchAttributeUpdate) {
 	for _, w := range writes {

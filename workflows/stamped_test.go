@@ -193,7 +193,7 @@ func TestARunThatWaitsForItsGateway(t *testing.T) {
 			shows := func(what string) {
 				tick := time.NewTicker(time.Millisecond)
 				defer tick.Stop()
-				for tries := 0; !strings.Contains(e.details(), what); tries++ {
+				for tries := 0; !strings.Contains(e.detailsMeanwhile(), what); tries++ {
 					if tries == 10_000 {
 						missing = what
 						return
