@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -176,9 +177,25 @@ func (m misbehaviour) requireEnd(t *testing.T, b vm.Backend, most time.Duration)
 	require.NoError(t, b.Destroy(context.Background(), m.how))
 }
 
-// meet takes a rogue through the steps until one fails, and returns how long that
-// one took.
+// meet meets a rogue. A step that it takes as it should may outlast its time on a
+// machine that is busy with other things: it is met again then.
 func (m misbehaviour) meet(t *testing.T, b vm.Backend) (step string, took time.Duration, err error) {
+	t.Helper()
+	const times = 4
+	for n := 1; ; n++ {
+		step, took, err = m.meetOnce(t, b)
+		var late *vm.Failure
+		if step == m.step || !errors.As(err, &late) || late.Code != vm.StepTimeout || n == times {
+			return step, took, err
+		}
+		t.Logf("%s was late: %v", step, err)
+		require.NoError(t, b.Destroy(context.Background(), m.how))
+	}
+}
+
+// meetOnce takes a rogue through the steps until one fails, and returns how long
+// that one took.
+func (m misbehaviour) meetOnce(t *testing.T, b vm.Backend) (step string, took time.Duration, err error) {
 	t.Helper()
 	var machine vm.VM
 	ctx, cancel := context.WithCancel(t.Context())
