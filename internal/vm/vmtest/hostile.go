@@ -299,7 +299,7 @@ func Hostile(t *testing.T, newBackend, honest Backend, killGrace time.Duration, 
 			m, err := b.Create(t.Context(), spec("h"))
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = b.Destroy(context.Background(), "h") }) // when it did not end as it must
-			turn := cmp.Or(c.Turn, 30*time.Second)
+			turn := cmp.Or(c.Turn, 2*time.Minute)
 			ctx, cancel := context.WithTimeoutCause(t.Context(), turn, errOver)
 			defer cancel()
 			began := time.Now()
