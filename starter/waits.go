@@ -26,8 +26,8 @@ func waitsCommand(c *cli) *cobra.Command {
 		Long: `List everything that waits, the oldest first, a line each. Filters add up.
 
 A node's waits (--node) are those it has a part in: the phase has its run there, or
-the node is named among those that a phase which waits for capacity found too full,
-or is where it is expected to start.
+waits for capacity, could run there, and names the node among those that have no
+room for it now, or as the one where it is expected to start.
 
 With --watch a terminal is redrawn every two seconds; elsewhere a line is printed
 whenever something changes. On a terminal columns that it has no room for are left

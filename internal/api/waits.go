@@ -19,8 +19,9 @@ type WaitRequest struct {
 	Account     string `json:"account,omitempty"` // of applications
 	Lattice     string `json:"lattice,omitempty"`
 	Application string `json:"application,omitempty"`
-	// Node leaves the waits that a node has a part in: the phase's run is there,
-	// or it is named among what the phase lacks, or where it is expected to start.
+	// Node leaves the waits that a node has a part in: the phase's run is there, or
+	// it is named as one that could run it and does not now, or as the one where it is
+	// expected to start.
 	Node string `json:"node,omitempty"`
 	// OlderThan leaves what has waited at least so many milliseconds.
 	OlderThan int64 `json:"olderThanMs,omitempty"`
