@@ -103,11 +103,23 @@ component  hello  4          -            -       registry.example.com/hello:1
 `
 	require.Equal(t, outcome{0, "lattice prod" + host +
 		"WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON\n" +
-		"prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n", ""},
+		"prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n" + `
+about no_eligible_host
+  you can start a host in the lattice that suits
+          try now: tidewait app nudge shop --lattice prod
+          see each part of it: tidewait app status shop --lattice prod
+          give up: tidewait app undeploy shop --lattice prod
+`, ""},
 		b.run("lattice", "show", "prod"))
 	require.Equal(t, outcome{0, "lattice ACME/prod" + host +
 		"WHO             KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON\n" +
-		"ACME/prod/mail  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n", ""},
+		"ACME/prod/mail  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n" + `
+about no_eligible_host
+  you can start a host in the lattice that suits
+          try now: tidewait app nudge mail --lattice prod --account ACME
+          see each part of it: tidewait app status mail --lattice prod --account ACME
+          give up: tidewait app undeploy mail --lattice prod --account ACME
+`, ""},
 		b.run("lattice", "show", "prod", "--account", "ACME"))
 	require.Equal(t, b.run("lattice", "show", "default"), b.run("lattice", "show"), "the setting's lattice")
 	require.Equal(t, []string{`{"account":"default","lattice":"prod"}`, `{"account":"ACME","lattice":"prod"}`}, b.requests(api.SubjectWaitList)[:2])
@@ -152,6 +164,16 @@ waits:
     application: shop
     workflowId: app.default.prod.shop
     since: "2026-11-30T12:19:05Z"
+    youCan:
+      - what: start a host in the lattice that suits
+      - what: see which hosts there are, and what they run
+        command: tidewait lattice show prod
+      - what: try now
+        command: tidewait app nudge shop --lattice prod
+      - what: see each part of it
+        command: tidewait app status shop --lattice prod
+      - what: give up
+        command: tidewait app undeploy shop --lattice prod
 `, ""}, b.run("lattice", "show", "prod", "-o", "yaml"))
 }
 

@@ -64,7 +64,7 @@ func (c *cli) showNode(ctx context.Context, e *engine, name string) error {
 	if err != nil {
 		return err
 	}
-	waits, err := ask[api.WaitList](ctx, e, api.SubjectWaitList, api.WaitRequest{Node: name})
+	waits, err := askWaits(ctx, e, api.WaitRequest{Node: name})
 	if err != nil {
 		return err
 	}

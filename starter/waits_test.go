@@ -20,7 +20,7 @@ func everyField() api.Wait {
 	return api.Wait{
 		Kind: "capacity", Code: "capacity_memory", Reason: "needs 2048 MiB; node-b is short by 512 MiB",
 		Mission: "m", Phase: "build", Account: "default", Lattice: "prod", Application: "shop", WorkflowID: "phase.m.build",
-		Pool: "microvm", Node: "node-c", Since: since, Bound: at(2 * time.Hour), CheckedAt: at(time.Minute), NextCheck: at(70 * time.Second),
+		Pool: "microvm", Node: "node-c", Gateway: "gw-a", Since: since, Bound: at(2 * time.Hour), CheckedAt: at(time.Minute), NextCheck: at(70 * time.Second),
 		Attempts: 7, Position: 2, Ahead: []string{"n/build"},
 		Need:    &capacity.Resources{CPUMilli: 2000, MemoryMiB: 2208, DiskMiB: 1024, Slots: 1},
 		ShortBy: &capacity.Resources{MemoryMiB: 512}, BestNode: "node-b",
@@ -28,6 +28,7 @@ func everyField() api.Wait {
 		Nodes:    []capacity.NodeReason{{NodeID: "node-b", Why: "short by 512 MiB of memory"}},
 		StartsBy: at(time.Hour), StartsOn: "node-b", StartsHeld: true, FreesAt: at(30 * time.Minute), FreesNode: "node-a",
 		WokenBy: map[string]int{"first": 1, "timer": 6},
+		YouCan:  []api.Remedy{{What: "what the command line puts its own in the place of"}},
 	}
 }
 

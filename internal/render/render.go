@@ -48,18 +48,21 @@ func (o Options) paint(s style, text string) string {
 
 func (o Options) status(s string) string { return o.paint(statusStyle[s], Clean(s)) }
 
-// labelColumns is the width of the label of a field, its indentation excluded.
-const labelColumns = 8
+// labelColumns is the width of the label of a field, its indentation excluded;
+// fieldIndent is where its text begins.
+const (
+	labelColumns = 8
+	fieldIndent  = 2 + labelColumns
+)
 
 // field returns one indented, labelled line of a block, wrapped to the width
 // under its own text.
 func (o Options) field(label, text string) string {
-	const indent = 2 + labelColumns
 	label += strings.Repeat(" ", max(1, labelColumns-len(label)))
-	lines := wrap(Clean(text), o.Width-indent)
+	lines := wrap(Clean(text), o.Width-fieldIndent)
 	out := "  " + o.paint(dim, label) + lines[0] + "\n"
 	for _, line := range lines[1:] {
-		out += strings.Repeat(" ", indent) + line + "\n"
+		out += strings.Repeat(" ", fieldIndent) + line + "\n"
 	}
 	return out
 }

@@ -99,6 +99,9 @@ phase 3 "build" of mission m   pending · waiting for capacity   41 min of 120 (
   starts  about 14:31:00Z (in 90 min) on node-a, if every run uses its whole turn and nobody joins the line; its wait fails before that
   frees   earliest 13:31:00Z (in 30 min) if the run on node-b uses its whole turn
   looked  13:00:01Z (6 s ago), attempt 247; next by 13:00:11Z (in 4 s); woken by: timer 246, event 1
+  you can free or add a node that has room: tidewait node list
+          look now: tidewait phase nudge m build
+          give up: tidewait phase cancel m build --reason WHY
 `, plainText.Mission(waitingMission()))
 }
 
@@ -129,7 +132,23 @@ phase 3 "build" of mission m   pending · waiting for capacity   41 min of 120 (
           whole turn
   looked  13:00:01Z (6 s ago), attempt 247; next by 13:00:11Z (in 4 s);
           woken by: timer 246, event 1
+  you can free or add a node that has room: tidewait node list
+          look now: tidewait phase nudge m build
+          give up: tidewait phase cancel m build --reason WHY
 `, o.Mission(m))
+}
+
+// A command is pasted: where it has no room behind what it does it gets a line of its
+// own, and is not broken.
+func TestCommandsAreNotBroken(t *testing.T) {
+	o := render.Options{Now: now, Width: 50}
+	require.Contains(t, o.Phase("m", waitingMission().PhaseList[1]), `
+  you can free or add a node that has room:
+            tidewait node list
+          look now: tidewait phase nudge m build
+          give up:
+            tidewait phase cancel m build --reason WHY
+`)
 }
 
 func TestWaitWithColours(t *testing.T) {

@@ -351,7 +351,7 @@ func (s *Store) missionWaits(ctx context.Context, filter missionFilter, retry ti
 func (s *Store) openMissionWaits(ctx context.Context, filter missionFilter) ([]api.Wait, error) {
 	rows, err := s.pool.Query(ctx, `
 SELECT w.workflow_id, m.name, COALESCE(p.name, ''), w.kind, w.code, w.reason, w.since, w.bound, w.checked_at, w.next_check, w.attempts,
-       COALESCE(r.node_id, '')
+       COALESCE(r.node_id, ''), CASE w.kind WHEN 'gateway' THEN COALESCE(m.gateway_id, '') ELSE '' END
 FROM open_waits w JOIN missions m ON m.id = w.mission_id LEFT JOIN mission_phases p ON p.id = w.phase_id
 LEFT JOIN LATERAL (SELECT node_id FROM topology_runs WHERE phase_id = p.id AND ended_at IS NULL ORDER BY attempt DESC LIMIT 1) r ON true
 WHERE ($1 = '' OR w.kind = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3) AND ($4 = '' OR p.name = $4)
@@ -363,7 +363,7 @@ ORDER BY w.since, w.workflow_id LIMIT $7`, filter.args()...)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) {
 		var w api.Wait
-		err := row.Scan(&w.WorkflowID, &w.Mission, &w.Phase, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt, &w.NextCheck, &w.Attempts, &w.Node)
+		err := row.Scan(&w.WorkflowID, &w.Mission, &w.Phase, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt, &w.NextCheck, &w.Attempts, &w.Node, &w.Gateway)
 		w.Since, w.Bound, w.CheckedAt, w.NextCheck = w.Since.UTC(), utc(w.Bound), utc(w.CheckedAt), utc(w.NextCheck)
 		return w, err
 	})
