@@ -38,7 +38,8 @@ func (p *phase) place() (ledger.Placed, error) {
 			outcome, err = p.awaitGate(*outcome.Paused)
 			continue
 		}
-		if before := p.progress.Waiting; before != nil && before.Code != outcome.Waiting.Code {
+		if before := p.progress.Waiting; before != nil && before.Code != outcome.Waiting.Code && before.Code != capacity.CodePlacerUnavailable {
+			// What the placer says after it did not answer is its first word.
 			p.progress.ChangedAt = workflow.Now(p.ctx)
 		}
 		p.progress.Waiting = outcome.Waiting

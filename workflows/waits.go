@@ -42,6 +42,10 @@ func (w wait) recorded() bool {
 	return false
 }
 
+// unanswered reports whether it is the placer that is waited for, which records all
+// other waits for capacity.
+func (w wait) unanswered() bool { return w.code == string(capacity.CodePlacerUnavailable) }
+
 // same reports whether nothing that lists show has changed. The words for a lattice
 // count its hosts, which come and go without a transition.
 func (w wait) same(as wait) bool {
@@ -69,8 +73,8 @@ type waits struct {
 // each write is an event; current details are free.
 func (s *waits) declare(ctx workflow.Context, w wait) error {
 	known := s.shown
-	if w.kind == known.kind && !w.recorded() {
-		w.since = known.since
+	if w.kind == known.kind && (!w.recorded() || w.unanswered() && known.unanswered()) {
+		w.since = known.since // which may be the database's
 	}
 	s.show(ctx, w)
 	s.shown = w
@@ -105,7 +109,7 @@ func (s *waits) record(ctx workflow.Context, w wait) error {
 	}
 	var since time.Time
 	switch {
-	case w.code == string(capacity.CodePlacerUnavailable):
+	case w.unanswered():
 		// It may be the database that does not answer: then nobody can read of it there.
 		_ = workflow.ExecuteLocalActivity(withOneTry(ctx, summary), ActivityNoteWait, note).Get(ctx, &since)
 	case w.recorded():
