@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"tidewait/internal/api"
+	"tidewait/internal/columns"
 	"tidewait/internal/ledger"
 	"tidewait/internal/wadm"
 )
@@ -49,7 +50,7 @@ func (o Options) shortWhy(message string) string {
 	if o.Width == 0 {
 		return message
 	}
-	return cut(Clean(message), whyColumns)
+	return columns.Cut(Clean(message), whyColumns)
 }
 
 // versionCell shows a version; an empty one is a version like any other.

@@ -6,7 +6,8 @@ package render
 import (
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"tidewait/internal/columns"
 )
 
 // Options says for whom text is made. Every method may be called concurrently.
@@ -73,13 +74,13 @@ const minWrap = 20
 // wrap breaks text at spaces into lines of at most width columns. Words longer
 // than that stay whole; a width below minWrap does not wrap.
 func wrap(text string, width int) []string {
-	if width < minWrap || columns(text) <= width {
+	if width < minWrap || columns.Of(text) <= width {
 		return []string{text}
 	}
 	var lines []string
 	line, used := "", 0
 	for word := range strings.FieldsSeq(text) {
-		n := columns(word)
+		n := columns.Of(word)
 		switch {
 		case used == 0:
 			line, used = word, n
@@ -91,16 +92,6 @@ func wrap(text string, width int) []string {
 		}
 	}
 	return append(lines, line)
-}
-
-func columns(s string) int { return utf8.RuneCountInString(s) }
-
-// cut shortens s to width columns and marks that it did.
-func cut(s string, width int) string {
-	if columns(s) <= width {
-		return s
-	}
-	return string([]rune(s)[:width-1]) + "…"
 }
 
 // Clean makes one line of s that is safe on a terminal: line breaks become

@@ -8,6 +8,7 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
+	"tidewait/internal/columns"
 	"tidewait/internal/ledger"
 	"tidewait/internal/remedy"
 )
@@ -95,7 +96,7 @@ func (o Options) remedy(label string, r api.Remedy) string {
 	switch {
 	case command == "":
 		return o.field(label, r.What)
-	case o.Width > 0 && fieldIndent+columns(r.What+": "+command) > o.Width:
+	case o.Width > 0 && fieldIndent+columns.Of(r.What+": "+command) > o.Width:
 		return o.field(label, r.What+":") + strings.Repeat(" ", fieldIndent+2) + command + "\n"
 	}
 	return o.field(label, r.What+": "+command)
