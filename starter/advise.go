@@ -5,10 +5,11 @@ import (
 	"tidewait/internal/remedy"
 )
 
-// advise adds to a wait what a person can do about it; nil: nothing waits.
+// advise adds to a wait what leads to the next look, and what a person can do about
+// it; nil: nothing waits.
 func advise(w *api.Wait) {
 	if w != nil {
-		w.YouCan = remedy.Of(*w)
+		w.NextLook, w.YouCan = api.NextLookAt(*w), remedy.Of(*w)
 	}
 }
 

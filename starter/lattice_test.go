@@ -104,8 +104,8 @@ component  hello  4          -            -       registry.example.com/hello:1
 
 `
 	require.Equal(t, outcome{0, "lattice prod" + host +
-		"WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON\n" +
-		"prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n" + `
+		"WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK            PLACE  REASON\n" +
+		"prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  when a host appears  -      no host has the label gpu\n" + `
 about no_eligible_host
   you can start a host in the lattice that suits
           try now: tidewait app nudge shop --lattice prod
@@ -114,8 +114,8 @@ about no_eligible_host
 `, ""},
 		b.run("lattice", "show", "prod"))
 	require.Equal(t, outcome{0, "lattice ACME/prod" + host +
-		"WHO             KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON\n" +
-		"ACME/prod/mail  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n" + `
+		"WHO             KIND     CODE              SINCE      WAITED          NEXT LOOK            PLACE  REASON\n" +
+		"ACME/prod/mail  lattice  no_eligible_host  12:19:05Z  60 s, no bound  when a host appears  -      no host has the label gpu\n" + `
 about no_eligible_host
   you can start a host in the lattice that suits
           try now: tidewait app nudge mail --lattice prod --account ACME
@@ -166,6 +166,7 @@ waits:
     application: shop
     workflowId: app.default.prod.shop
     since: "2026-11-30T12:19:05Z"
+    nextLook: when a host appears
     youCan:
       - what: start a host in the lattice that suits
       - what: see which hosts there are, and what they run
@@ -195,8 +196,8 @@ func TestLatticeThatNobodyObserves(t *testing.T) {
 func TestWaitsOfALatticeAndAnApplication(t *testing.T) {
 	b := newBus(t)
 	b.answer(api.SubjectWaitList, always(api.WaitList{Now: since.Add(time.Minute), Waits: []api.Wait{waitingApp("default", "prod", "shop")}}))
-	require.Equal(t, outcome{0, `WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON
-prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu
+	require.Equal(t, outcome{0, `WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK            PLACE  REASON
+prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  when a host appears  -      no host has the label gpu
 `, ""}, b.run("waits", "--lattice", "prod"))
 	b.run("waits", "--app", "shop", "--kind", "backoff")
 	b.run("waits", "--app", "shop", "--lattice", "prod", "--kind", "dependency", "--code", "config_missing")
@@ -251,7 +252,7 @@ func TestAStatusForProgramsHasOneShape(t *testing.T) {
 	const (
 		asked  = "wadm.api.default.model.status.shop"
 		detail = `,"application":{"now":"2026-11-30T12:20:05Z","account":"default","lattice":"default","name":"shop",` +
-			`"wait":{"kind":"lattice","code":"never_observed","reason":"why","lattice":"default","application":"shop","workflowId":"app.default.default.shop","since":"2026-11-30T12:19:05Z",` +
+			`"wait":{"kind":"lattice","code":"never_observed","reason":"why","lattice":"default","application":"shop","workflowId":"app.default.default.shop","since":"2026-11-30T12:19:05Z","nextLook":"when a host appears",` +
 			`"youCan":[{"what":"start a host in the lattice that suits"},` +
 			`{"what":"see which hosts there are, and what they run","command":"tidewait lattice show default"},` +
 			`{"what":"try now","command":"tidewait app nudge shop --lattice default"},` +

@@ -216,6 +216,7 @@ type Wait struct {
 	Bound       *time.Time            `json:"bound,omitempty"`     // when it fails by itself
 	CheckedAt   *time.Time            `json:"checkedAt,omitempty"` // when it was last looked at
 	NextCheck   *time.Time            `json:"nextCheck,omitempty"` // the latest moment of the next look
+	NextLook    string                `json:"nextLook,omitempty"`  // instead, what leads to it: see NextLookAt; filled in by who shows the wait
 	Attempts    int                   `json:"attempts,omitempty"`
 	Position    int                   `json:"position,omitempty"` // in the pool's queue, from 1
 	Ahead       []string              `json:"ahead,omitempty"`    // "mission/phase" of those in front, at most 5

@@ -72,7 +72,7 @@ host NBBB   odd-sun-2   version 1.8.2, up 30 h 0 min, seen 30 s ago
   runs    nothing
 
 WHO         KIND     CODE          SINCE      WAITED          NEXT LOOK  PLACE  REASON
-prod/hello  backoff  fetch_failed  12:59:37Z  30 s, no bound  -          -      no such image
+prod/hello  backoff  fetch_failed  12:59:37Z  30 s, no bound  under way  -      no such image
 
 about fetch_failed
   you can mend what the host complains of, then try now

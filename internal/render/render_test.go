@@ -231,14 +231,14 @@ func TestWaits(t *testing.T) {
 		WorkflowID: "phase.other.p", Since: at("12:59:00"),
 	}
 	list := []api.Wait{fullWait(), other}
-	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK  PLACE               REASON
-m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB of memory on node-b
-other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -          -                   gateway gw-1 does not answer
+	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK        PLACE               REASON
+m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s           2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB of memory on node-b
+other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   when it answers  -                   gateway gw-1 does not answer
 `, plainText.Waits(list))
 	at200 := render.Options{Now: now, Width: 200}
 	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK           PLACE               REASON
 m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  13:00:11Z (in 4 s)  2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB …
-other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -                   -                   gateway gw-1 does not answer
+other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   when it answers     -                   gateway gw-1 does not answer
 … cut: see all of it with `+"`mission show`, `app status` or `-o json`"+`
 `, at200.Waits(list))
 	at140 := render.Options{Now: now, Width: 140}

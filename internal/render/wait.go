@@ -209,6 +209,8 @@ func (o Options) looked(w api.Wait) string {
 	}
 	if w.NextCheck != nil {
 		parts = append(parts, "next by "+o.moment(*w.NextCheck))
+	} else if next := api.NextLookAt(w); next != "" && w.CheckedAt != nil {
+		parts = append(parts, "next "+next)
 	}
 	if woken := wokenBy(w.WokenBy); woken != "" {
 		parts = append(parts, "woken by: "+woken)

@@ -153,7 +153,7 @@ func (o Options) share(w api.Wait) string {
 func (o Options) nextLook(w api.Wait) cell {
 	switch {
 	case w.NextCheck == nil:
-		return dash
+		return textOrDash(api.NextLookAt(w))
 	case o.Width == 0:
 		return text(o.relative(*w.NextCheck))
 	}
