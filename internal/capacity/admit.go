@@ -112,6 +112,9 @@ func further(a, b Code) Code {
 // overtaken tells whether room that this pass gave to others is a reason.
 func (s *survey) refuse(overtaken bool) *CapacityRefusal {
 	r := &CapacityRefusal{Counts: s.counts, Nodes: s.reasons()}
+	for i := range r.Nodes {
+		r.Nodes[i].Never = s.nearest[i].standing >= tooSmall
+	}
 	if len(s.nearest) == 0 {
 		r.Code, r.Sentence = CodeNoNodesRegistered, noNodes(s.demand)
 		return r
