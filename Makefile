@@ -13,6 +13,7 @@ TEMPORAL      := github.com/temporalio/cli/cmd/temporal@v1.5.1
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 WORKFLOWCHECK := go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
+GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 TEST_PACKAGES ?= ./...
 # Begun first, so that none of them is what everything waits for at the end.
@@ -24,6 +25,7 @@ SIMULATED_HOURS ?= 1000000# of make simulate
 TIDEWAIT_FAULT_MINUTES ?= 20# of random faults of make faults
 TIDEWAIT_FAULT_SEED ?= $(shell date +%s)# of the same
 BOOTS ?= 500# of make boots
+VULN_FLAGS ?=# --if-reachable: a database that cannot be reached is no failure
 
 .PHONY: help
 help: ## List the targets
@@ -72,7 +74,7 @@ tools: ## Install the pinned linters into bin/
 lint: tools ## Check style, house rules, determinism of workflows, and scripts
 	golangci-lint run ./...
 	workflowcheck -config workflowcheck.config.yaml ./workflows/...
-	shellcheck build/* .ci/run
+	shellcheck $(shell find build -maxdepth 1 -type f) .ci/run
 
 .PHONY: fmt
 fmt: tools ## Format all Go files
@@ -81,6 +83,16 @@ fmt: tools ## Format all Go files
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZ_TIME
 	build/fuzz $(FUZZ_TIME)
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what is called; GOVULNDB names another database
+	@build/gotool $(BIN) $(GOVULNCHECK)
+	build/vuln $(VULN_FLAGS)
+
+.PHONY: licences
+licences: ## Write docs/licences.md: every dependency with its licence
+	go run ./build/licences > docs/licences.md.new
+	mv docs/licences.md.new docs/licences.md
 
 .PHONY: simulate
 simulate: ## Play the order of phases for SIMULATED_HOURS, event by event

@@ -148,6 +148,7 @@ type Report struct {
 	Namespace        bool          `json:"namespaceMade"`    // it was not there
 	SearchAttributes []string      `json:"searchAttributes"` // those it registered
 	Retention        time.Duration `json:"retention"`        // what the namespace keeps now, nanoseconds
+	EncryptionKey    string        `json:"encryptionKey"`    // the id of that which encrypts; empty: none
 }
 
 // All makes everything that Temporal and NATS must have before a worker starts,
@@ -166,6 +167,14 @@ func All(ctx context.Context, c client.Client, namespace string, js jetstream.Je
 		return r, err
 	}
 	r.Retention = max(before, s.Temporal.Retention)
+	codec, err := config.PayloadCodec(s.Temporal)
+	if err != nil {
+		return r, err
+	}
+	if err := SetEncryptionKey(ctx, c, namespace, codec); err != nil {
+		return r, err
+	}
+	r.EncryptionKey = codec.EncryptsWith()
 	if err := Streams(ctx, js, s.Fleet); err != nil {
 		return r, err
 	}

@@ -1,0 +1,289 @@
+package payload_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	temporallog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"google.golang.org/protobuf/proto"
+
+	"tidewait/internal/codecserver"
+	"tidewait/internal/devstack"
+	"tidewait/internal/devstack/devstacktest"
+	"tidewait/internal/payload"
+)
+
+const (
+	patience = time.Minute
+	queue    = "q"
+)
+
+// site is a real Temporal, and what is asked of it in a test.
+type site struct {
+	t       *testing.T
+	address string
+	raw     client.Client // decrypts nothing
+}
+
+func startSite(t *testing.T) site {
+	t.Helper()
+	s := site{t: t, address: devstacktest.Start(t, devstack.Temporal).TemporalAddress}
+	s.raw = s.client(nil)
+	return s
+}
+
+// client has a codec and encodes failures; of nil it has neither.
+func (s site) client(c *payload.Codec) client.Client {
+	s.t.Helper()
+	o := client.Options{HostPort: s.address, Namespace: devstack.Namespace, Logger: temporallog.NewStructuredLogger(slog.New(slog.DiscardHandler))}
+	if c != nil {
+		o.DataConverter = payload.Converter(c)
+		o.FailureConverter = payload.FailureConverter(o.DataConverter, c.EncryptsWith() != "")
+	}
+	tc, err := client.DialContext(s.t.Context(), o)
+	require.NoError(s.t, err)
+	s.t.Cleanup(tc.Close)
+	return tc
+}
+
+// serve starts a worker that has the codec; the test or stop ends it.
+func (s site) serve(c *payload.Codec) (stop func()) {
+	s.t.Helper()
+	w := worker.New(s.client(c), queue, worker.Options{StickyScheduleToStartTimeout: time.Second})
+	w.RegisterWorkflow(collect)
+	w.RegisterWorkflow(fail)
+	w.RegisterActivityWithOptions(func(_ context.Context, word string) (string, error) { return "activity heard " + word, nil }, activity.RegisterOptions{Name: "echo"})
+	require.NoError(s.t, w.Start())
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			w.Stop()
+		}
+	}
+	s.t.Cleanup(stop)
+	return stop
+}
+
+// collect gathers words from signals and updates until there are as many as wanted,
+// and lets an activity say the last one.
+func collect(ctx workflow.Context, first string, wanted int) (string, error) {
+	words := []string{first}
+	workflow.SetCurrentDetails(ctx, "details of "+first)
+	if err := workflow.SetQueryHandler(ctx, "words", func() (string, error) { return strings.Join(words, " "), nil }); err != nil {
+		return "", err
+	}
+	if err := workflow.SetUpdateHandler(ctx, "say", func(_ workflow.Context, word string) (string, error) {
+		words = append(words, word)
+		return "took " + word, nil
+	}); err != nil {
+		return "", err
+	}
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var word string
+			workflow.GetSignalChannel(ctx, "word").Receive(ctx, &word)
+			words = append(words, word)
+		}
+	})
+	if err := workflow.Await(ctx, func() bool { return len(words) >= wanted }); err != nil {
+		return "", err
+	}
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second, Summary: "summary of " + first})
+	var heard string
+	err := workflow.ExecuteActivity(ctx, "echo", words[len(words)-1]).Get(ctx, &heard)
+	return strings.Join(append(words, heard), " "), err
+}
+
+func fail(workflow.Context) error {
+	return temporal.NewApplicationError("failed over the manatee", "Kind", "details of the manatee")
+}
+
+func (s site) start(c client.Client, id, first string, wanted int) {
+	s.t.Helper()
+	_, err := c.ExecuteWorkflow(s.t.Context(), client.StartWorkflowOptions{
+		ID: id, TaskQueue: queue, StaticSummary: "summary of " + first, StaticDetails: "details of " + first, Memo: map[string]any{"memo": "memo of " + first},
+	}, collect, first, wanted)
+	require.NoError(s.t, err)
+}
+
+func (s site) result(c client.Client, id string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	var text string
+	require.NoError(s.t, c.GetWorkflow(ctx, id, "").Get(ctx, &text))
+	return text
+}
+
+// history is all that the server has of a workflow.
+func (s site) history(id string) (events []*historypb.HistoryEvent, raw []byte) {
+	s.t.Helper()
+	ctx := context.Background()
+	for list := s.raw.GetWorkflowHistory(ctx, id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); list.HasNext(); {
+		e, err := list.Next()
+		require.NoError(s.t, err)
+		b, err := proto.Marshal(e)
+		require.NoError(s.t, err)
+		events, raw = append(events, e), append(raw, b...)
+	}
+	desc, err := s.raw.DescribeWorkflowExecution(ctx, id, "")
+	require.NoError(s.t, err)
+	b, err := proto.Marshal(desc)
+	require.NoError(s.t, err)
+	return events, append(raw, b...)
+}
+
+// TestNothingOfAWorkflowIsPlain looks for the words of a workflow in all that the
+// server gives away of it, after it has found them there without encryption.
+func TestNothingOfAWorkflowIsPlain(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	for _, encrypt := range []bool{false, true} {
+		c := codec(t, encrypt, "k1")
+		tc := s.client(c)
+		stop := s.serve(c)
+		id := map[bool]string{false: "plain", true: "secret"}[encrypt]
+		s.start(tc, id, "walrus", 3)
+		require.NoError(t, tc.SignalWorkflow(t.Context(), id, "", "word", "ocelot"))
+		u, err := tc.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+			WorkflowID: id, UpdateName: "say", Args: []any{"pangolin"}, WaitForStage: client.WorkflowUpdateStageCompleted,
+		})
+		require.NoError(t, err)
+		var reply string
+		require.NoError(t, u.Get(t.Context(), &reply))
+		require.Equal(t, "took pangolin", reply)
+		require.Equal(t, "walrus ocelot pangolin activity heard pangolin", s.result(tc, id))
+		desc, err := tc.DescribeWorkflow(t.Context(), id, "")
+		require.NoError(t, err)
+		summary, err := desc.GetStaticSummary()
+		require.NoError(t, err)
+		require.Equal(t, "summary of walrus", summary)
+
+		// What is asked of the workflow is not kept, and is encrypted as well.
+		for _, query := range []string{"words", "__temporal_workflow_metadata"} {
+			answer, err := s.raw.QueryWorkflow(t.Context(), id, "", query)
+			require.NoError(t, err)
+			var text string
+			plainly := answer.Get(&text) == nil || query != "words"
+			if encrypt {
+				require.ErrorContains(t, answer.Get(&text), "unable to find converter: binary/encrypted", query)
+			}
+			require.True(t, encrypt || plainly, query)
+		}
+
+		failing, err := tc.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: id + "-fails", TaskQueue: queue}, fail)
+		require.NoError(t, err)
+		err = failing.Get(t.Context(), nil)
+		require.ErrorContains(t, err, "failed over the manatee")
+		var app *temporal.ApplicationError
+		require.ErrorAs(t, err, &app)
+		require.Equal(t, "Kind", app.Type(), "what code decides on is not lost")
+		stop()
+
+		_, raw := s.history(id)
+		_, failed := s.history(id + "-fails")
+		for _, word := range []string{"walrus", "ocelot", "pangolin", "manatee"} {
+			require.Equal(t, !encrypt, bytes.Contains(append(raw, failed...), []byte(word)), "%s with encryption %v", word, encrypt)
+		}
+	}
+	s.showsItWithACodecServer(codec(t, true, "k1"))
+}
+
+// showsItWithACodecServer asks the temporal command for the encrypted workflow.
+func (s site) showsItWithACodecServer(c *payload.Codec) {
+	t := s.t
+	t.Helper()
+	server := httptest.NewServer(codecserver.Handler(codecserver.Options{Codec: c, Token: "sesame", Log: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(server.Close)
+	show := func(args ...string) string {
+		cmd := exec.CommandContext(t.Context(), devstacktest.TemporalCLI(t), append([]string{
+			"workflow", "show", "-w", "secret", "--output", "json", "--address", s.address, "--disable-config-file", "--disable-config-env",
+		}, args...)...)
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			require.NoError(t, err)
+		}
+		return string(out)
+	}
+	for _, c := range []struct {
+		args  []string
+		reads bool
+	}{
+		{nil, false},
+		{[]string{"--codec-endpoint", server.URL}, false},
+		{[]string{"--codec-endpoint", server.URL, "--codec-auth", "Bearer sesame"}, true},
+	} {
+		text := show(c.args...)
+		for _, word := range []string{"walrus", "ocelot", "pangolin"} {
+			require.Equal(t, c.reads, strings.Contains(text, word), "%v: %s", c.args, text)
+		}
+	}
+}
+
+// TestAMixedFleetLosesNothing starts workflows in plain text and goes on with them
+// encrypted, beside a worker that has no key.
+func TestAMixedFleetLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	without, with := codec(t, false), codec(t, true, "k1")
+	stop := s.serve(without)
+	s.start(s.client(without), "open", "walrus", 4)
+	s.awaitEvents("open", enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, 1)
+
+	// A client that encrypts comes first. The worker without the key cannot read it,
+	// and must not drop it.
+	tc := s.client(with)
+	require.NoError(t, tc.SignalWorkflow(t.Context(), "open", "", "word", "ocelot"))
+	failure := s.awaitEvents("open", enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, 1).GetWorkflowTaskFailedEventAttributes()
+	require.Contains(t, failure.GetFailure().GetMessage(), `the payload is encrypted with key "k1", and this process has none: add that key to temporal.encryption_keys`)
+	s.start(tc, "new", "narwhal", 2)
+	s.awaitEvents("new", enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, 1)
+	stop()
+
+	s.serve(with)
+	require.NoError(t, s.client(without).SignalWorkflow(t.Context(), "open", "", "word", "plain"), "from a client that does not encrypt yet")
+	require.NoError(t, tc.SignalWorkflow(t.Context(), "new", "", "word", "lynx"))
+	u, err := tc.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+		WorkflowID: "open", UpdateName: "say", Args: []any{"pangolin"}, WaitForStage: client.WorkflowUpdateStageAccepted,
+	})
+	require.NoError(t, err)
+	require.NoError(t, u.Get(t.Context(), nil))
+	require.Equal(t, "walrus ocelot plain pangolin activity heard pangolin", s.result(tc, "open"))
+	require.Equal(t, "narwhal lynx activity heard lynx", s.result(tc, "new"))
+}
+
+// awaitEvents waits until a workflow has n events of a kind, and returns the last.
+func (s site) awaitEvents(id string, kind enumspb.EventType, n int) *historypb.HistoryEvent {
+	s.t.Helper()
+	var found []*historypb.HistoryEvent
+	require.Eventually(s.t, func() bool {
+		events, _ := s.history(id)
+		found = found[:0]
+		for _, e := range events {
+			if e.EventType == kind {
+				found = append(found, e)
+			}
+		}
+		return len(found) >= n
+	}, patience, 50*time.Millisecond, "%s has no %s", id, kind)
+	return found[len(found)-1]
+}
