@@ -21,6 +21,8 @@ LONGEST       := ./internal/vm/qemu ./internal/e2e ./internal/store
 TEST_TIMEOUT  ?= 30m# of each package's tests
 TEST_FLAGS    ?=# such as -run TestPass, -count 20 or -v
 FUZZ_TIME     ?= 20s# of each fuzz target
+FUZZ_TARGETS  ?= .# a pattern, such as oam or FuzzUnpack
+FUZZ_KEEP     ?= 0# inputs that reached new code to keep as seeds, of each target
 SIMULATED_HOURS ?= 1000000# of make simulate
 TIDEWAIT_FAULT_MINUTES ?= 20# of random faults of make faults
 TIDEWAIT_FAULT_SEED ?= $(shell date +%s)# of the same
@@ -81,8 +83,8 @@ fmt: tools ## Format all Go files
 	gofumpt -w .
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZ_TIME
-	build/fuzz $(FUZZ_TIME)
+fuzz: ## Run every fuzz target that fits FUZZ_TARGETS for FUZZ_TIME, and print a table
+	KEEP=$(FUZZ_KEEP) build/fuzz $(FUZZ_TIME) '$(FUZZ_TARGETS)'
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities in what is called; GOVULNDB names another database
