@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -183,9 +184,21 @@ func (p *product) showsWithItsCodecServer(w map[string]string) {
 		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 		out, err := cmd.Output()
 		require.NoError(t, err)
-		return string(out)
+		return payloadsOf(string(out))
 	}
 	require.NotContains(t, show(), w["command"])
 	require.Contains(t, show("--codec-endpoint", "http://"+p.Stack.CodecAddress), w["command"])
 	require.NoError(t, codec.Stop())
+}
+
+var payloadPattern = regexp.MustCompile(`"data": "([A-Za-z0-9+/=]*)"`)
+
+// payloadsOf is what the payloads of a history in JSON have, which is in base64 there.
+func payloadsOf(text string) string {
+	var all strings.Builder
+	for _, found := range payloadPattern.FindAllStringSubmatch(text, -1) {
+		part, _ := base64.StdEncoding.DecodeString(found[1])
+		all.Write(append(part, '\n'))
+	}
+	return all.String()
 }

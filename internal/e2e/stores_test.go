@@ -131,7 +131,7 @@ func (p *product) printedHistories() []byte {
 		out, err := exec.CommandContext(p.t.Context(), devstacktest.TemporalCLI(p.t), "workflow", "show", "--output", "json", "--disable-config-file", "--disable-config-env",
 			"--address", p.Stack.TemporalAddress, "-w", e.Execution.WorkflowId, "-r", e.Execution.RunId).Output()
 		require.NoError(p.t, err)
-		all = append(all, out...)
+		all = append(append(all, out...), payloadsOf(string(out))...)
 	}
 	return all
 }

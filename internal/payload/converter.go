@@ -41,8 +41,8 @@ func (d dataConverter) WithWorkflowContext(workflow.Context) converter.DataConve
 func (d dataConverter) WithContext(context.Context) converter.DataConverter { return d }
 
 // strict panics over what it cannot read. The SDK drops a signal that it cannot
-// decode, and refuses an update; a panic fails the task, which another worker, or
-// this one when it has the key, does again with all signals in it.
+// decode; a panic fails the task, which another worker, or this one when it has the
+// key, does again with all signals in it.
 type strict struct{ *Codec }
 
 // Decode implements converter.PayloadCodec.

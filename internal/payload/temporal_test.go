@@ -3,11 +3,13 @@ package payload_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -216,7 +218,7 @@ func (s site) showsItWithACodecServer(c *payload.Codec) {
 	t.Cleanup(server.Close)
 	show := func(args ...string) string {
 		cmd := exec.CommandContext(t.Context(), devstacktest.TemporalCLI(t), append([]string{
-			"workflow", "show", "-w", "secret", "--output", "json", "--address", s.address, "--disable-config-file", "--disable-config-env",
+			"workflow", "show", "-w", "secret", "--address", s.address, "--disable-config-file", "--disable-config-env",
 		}, args...)...)
 		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 		out, err := cmd.CombinedOutput()
@@ -235,10 +237,24 @@ func (s site) showsItWithACodecServer(c *payload.Codec) {
 		{[]string{"--codec-endpoint", server.URL, "--codec-auth", "Bearer sesame"}, true},
 	} {
 		text := show(c.args...)
-		for _, word := range []string{"walrus", "ocelot", "pangolin"} {
-			require.Equal(t, c.reads, strings.Contains(text, word), "%v: %s", c.args, text)
+		require.Equal(t, c.reads, strings.Contains(text, "ocelot pangolin walrus activity heard walrus"), "%v: %s", c.args, text)
+		history := data(show(append(c.args, "--output", "json")...))
+		for _, word := range []string{"walrus", "ocelot", "pangolin", "summary of walrus", "memo of walrus"} {
+			require.Equal(t, c.reads, strings.Contains(history, word), "%v: %s", c.args, history)
 		}
 	}
+}
+
+var dataPattern = regexp.MustCompile(`"data": "([A-Za-z0-9+/=]*)"`)
+
+// data is what the payloads of a history in JSON have, which is in base64 there.
+func data(text string) string {
+	var all strings.Builder
+	for _, found := range dataPattern.FindAllStringSubmatch(text, -1) {
+		part, _ := base64.StdEncoding.DecodeString(found[1])
+		all.Write(append(part, '\n'))
+	}
+	return all.String()
 }
 
 // TestAMixedFleetLosesNothing starts workflows in plain text and goes on with them
@@ -261,25 +277,20 @@ func TestAMixedFleetLosesNothing(t *testing.T) {
 	require.Contains(t, failure.GetFailure().GetMessage(), `the payload is encrypted with key "k1", and this process has none: add that key to temporal.encryption_keys`)
 	s.start(tc, "new", "narwhal", 2)
 	s.awaitEvents("new", enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, 1)
-	updated := make(chan error, 1)
-	go func() {
+	say := func(word string) error {
 		u, err := tc.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-			WorkflowID: "updated", UpdateName: "say", Args: []any{"tapir"}, WaitForStage: client.WorkflowUpdateStageCompleted,
+			WorkflowID: "updated", UpdateName: "say", Args: []any{word}, WaitForStage: client.WorkflowUpdateStageCompleted,
 		})
 		if err == nil {
 			err = u.Get(t.Context(), nil)
 		}
-		updated <- err
-	}()
-	select {
-	case err := <-updated:
-		t.Fatalf("the update was answered: %v", err)
-	case <-time.After(5 * time.Second):
+		return err
 	}
+	require.ErrorContains(t, say("tapir"), `the payload is encrypted with key "k1"`, "an update is refused to whoever sent it")
 	stop()
 
 	s.serve(with)
-	require.NoError(t, <-updated)
+	require.NoError(t, say("tapir"))
 	require.Equal(t, "tapir walrus activity heard walrus", s.result(tc, "updated"))
 	require.NoError(t, s.client(without).SignalWorkflow(t.Context(), "open", "", "word", "plain"), "from a client that does not encrypt yet")
 	require.NoError(t, tc.SignalWorkflow(t.Context(), "new", "", "word", "lynx"))
