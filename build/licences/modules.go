@@ -16,7 +16,7 @@ type module struct {
 	Path, Version, Dir string
 	Main, Indirect     bool
 
-	shipped  bool   // in a program that is installed; else tests and benchmarks alone
+	shipped  bool // in a program that is installed; else tests and benchmarks alone
 	licences []string
 	files    []string // where they are, below Dir
 }

@@ -124,9 +124,9 @@ func (p *product) rawHistory(ids ...string) []byte {
 	p.t.Helper()
 	var all []byte
 	for _, id := range ids {
-		desc, err := p.temporal.DescribeWorkflowExecution(context.Background(), id, "")
+		desc, err := p.temporal.DescribeWorkflow(context.Background(), id, "")
 		require.NoError(p.t, err)
-		raw, err := proto.Marshal(desc)
+		raw, err := proto.Marshal(desc.RawResponse)
 		require.NoError(p.t, err)
 		all = append(all, raw...)
 		events := p.temporal.GetWorkflowHistory(context.Background(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)

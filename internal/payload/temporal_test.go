@@ -147,9 +147,9 @@ func (s site) history(id string) (events []*historypb.HistoryEvent, raw []byte) 
 		require.NoError(s.t, err)
 		events, raw = append(events, e), append(raw, b...)
 	}
-	desc, err := s.raw.DescribeWorkflowExecution(ctx, id, "")
+	desc, err := s.raw.DescribeWorkflow(ctx, id, "")
 	require.NoError(s.t, err)
-	b, err := proto.Marshal(desc)
+	b, err := proto.Marshal(desc.RawResponse)
 	require.NoError(s.t, err)
 	return events, append(raw, b...)
 }
@@ -266,17 +266,17 @@ func TestAMixedFleetLosesNothing(t *testing.T) {
 	stop := s.serve(without)
 	s.start(s.client(without), "open", "walrus", 4)
 	s.start(s.client(without), "updated", "walrus", 2)
-	s.awaitEvents("open", enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, 1)
-	s.awaitEvents("updated", enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, 1)
+	s.awaitEvent("open", enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
+	s.awaitEvent("updated", enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
 
 	// A client that encrypts comes first. The worker without the key cannot read it,
 	// and must not drop it.
 	tc := s.client(with)
 	require.NoError(t, tc.SignalWorkflow(t.Context(), "open", "", "word", "ocelot"))
-	failure := s.awaitEvents("open", enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, 1).GetWorkflowTaskFailedEventAttributes()
+	failure := s.awaitEvent("open", enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED).GetWorkflowTaskFailedEventAttributes()
 	require.Contains(t, failure.GetFailure().GetMessage(), `the payload is encrypted with key "k1", and this process has none: add that key to temporal.encryption_keys`)
 	s.start(tc, "new", "narwhal", 2)
-	s.awaitEvents("new", enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, 1)
+	s.awaitEvent("new", enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED)
 	say := func(word string) error {
 		u, err := tc.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
 			WorkflowID: "updated", UpdateName: "say", Args: []any{word}, WaitForStage: client.WorkflowUpdateStageCompleted,
@@ -303,19 +303,17 @@ func TestAMixedFleetLosesNothing(t *testing.T) {
 	require.Equal(t, "lynx narwhal activity heard narwhal", s.result(tc, "new"))
 }
 
-// awaitEvents waits until a workflow has n events of a kind, and returns the last.
-func (s site) awaitEvents(id string, kind enumspb.EventType, n int) *historypb.HistoryEvent {
+// awaitEvent waits until a workflow has an event of a kind, and returns the last.
+func (s site) awaitEvent(id string, kind enumspb.EventType) (found *historypb.HistoryEvent) {
 	s.t.Helper()
-	var found []*historypb.HistoryEvent
 	require.Eventually(s.t, func() bool {
 		events, _ := s.history(id)
-		found = found[:0]
 		for _, e := range events {
 			if e.EventType == kind {
-				found = append(found, e)
+				found = e
 			}
 		}
-		return len(found) >= n
+		return found != nil
 	}, patience, 50*time.Millisecond, "%s has no %s", id, kind)
-	return found[len(found)-1]
+	return found
 }
