@@ -167,18 +167,18 @@ func All(ctx context.Context, c client.Client, namespace string, js jetstream.Je
 		return r, err
 	}
 	r.Retention = max(before, s.Temporal.Retention)
+	if err := Streams(ctx, js, s.Fleet); err != nil {
+		return r, err
+	}
+	if err := awaitSearchAttributes(ctx, c, namespace); err != nil {
+		return r, err
+	}
 	codec, err := config.PayloadCodec(s.Temporal)
 	if err != nil {
 		return r, err
 	}
-	if err := SetEncryptionKey(ctx, c, namespace, codec); err != nil {
-		return r, err
-	}
 	r.EncryptionKey = codec.EncryptsWith()
-	if err := Streams(ctx, js, s.Fleet); err != nil {
-		return r, err
-	}
-	return r, awaitSearchAttributes(ctx, c, namespace)
+	return r, SetEncryptionKey(ctx, c, namespace, codec)
 }
 
 // awaitSearchAttributes returns when the namespace lists every attribute.
