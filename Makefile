@@ -13,15 +13,19 @@ TEMPORAL      := github.com/temporalio/cli/cmd/temporal@v1.5.1
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 WORKFLOWCHECK := go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
+GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 TEST_PACKAGES ?= ./...
 TEST_TIMEOUT  ?= 30m# of each package's tests
 TEST_FLAGS    ?=# such as -run TestPass, -count 20 or -v
 FUZZ_TIME     ?= 20s# of each fuzz target
+FUZZ_TARGETS  ?= .# a pattern, such as oam or FuzzUnpack
+FUZZ_KEEP     ?= 0# inputs that reached new code to keep as seeds, of each target
 SIMULATED_HOURS ?= 1000000# of make simulate
 TIDEWAIT_FAULT_MINUTES ?= 20# of random faults of make faults
 TIDEWAIT_FAULT_SEED ?= $(shell date +%s)# of the same
 BOOTS ?= 500# of make boots
+VULN_FLAGS ?=# --if-reachable: a database that cannot be reached is no failure
 
 .PHONY: help
 help: ## List the targets
@@ -67,15 +71,25 @@ tools: ## Install the pinned linters into bin/
 lint: tools ## Check style, house rules, determinism of workflows, and scripts
 	golangci-lint run ./...
 	workflowcheck -config workflowcheck.config.yaml ./workflows/...
-	shellcheck build/* .ci/run
+	shellcheck $(shell find build -maxdepth 1 -type f) .ci/run
 
 .PHONY: fmt
 fmt: tools ## Format all Go files
 	gofumpt -w .
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZ_TIME
-	build/fuzz $(FUZZ_TIME)
+fuzz: ## Run every fuzz target that fits FUZZ_TARGETS for FUZZ_TIME, and print a table
+	KEEP=$(FUZZ_KEEP) build/fuzz $(FUZZ_TIME) '$(FUZZ_TARGETS)'
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what is called; GOVULNDB names another database
+	@build/gotool $(BIN) $(GOVULNCHECK)
+	build/vuln $(VULN_FLAGS)
+
+.PHONY: licences
+licences: ## Write docs/licences.md: every dependency with its licence
+	go run ./build/licences > docs/licences.md.new
+	mv docs/licences.md.new docs/licences.md
 
 .PHONY: simulate
 simulate: ## Play the order of phases for SIMULATED_HOURS, event by event

@@ -34,6 +34,7 @@ func check(s *Settings, winning map[string]setting, earlier Faults) Faults {
 		c.refused[fault.Key] = true
 	}
 	c.connections()
+	c.encryption()
 	c.fleet()
 	c.node()
 	c.gateway()

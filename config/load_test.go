@@ -43,7 +43,8 @@ func TestDefaults(t *testing.T) {
 		DataDir:   filepath.Join(dir, ".data"),
 		Log:       config.Log{Level: "info", Format: "text"},
 		Telemetry: config.Telemetry{StuckAfter: 2 * time.Minute},
-		Temporal:  config.Temporal{Retention: 168 * time.Hour},
+		Temporal:  config.Temporal{Retention: 168 * time.Hour, Encryption: "none", EncryptionKeys: []string{}},
+		Codec:     config.Codec{Address: "127.0.0.1:8081", Origins: []string{}},
 		NATS:      config.NATS{URL: "nats://127.0.0.1:4222"},
 		Postgres:  config.Postgres{URL: "postgres://127.0.0.1:5432/tidewait", MaxConns: 16},
 		Fleet: config.Fleet{
@@ -96,6 +97,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"data_dir", "log.level", "log.format", "telemetry.address", "telemetry.stuck_after",
 		"temporal.config_file", "temporal.profile", "temporal.address", "temporal.namespace", "temporal.retention",
+		"temporal.encryption", "temporal.encryption_keys", "codec.address", "codec.origins", "codec.token_file",
 		"nats.url", "nats.credentials", "nats.ca", "nats.cert", "nats.key",
 		"postgres.url", "postgres.max_conns",
 		"fleet.turn", "fleet.max_wait", "fleet.retry_interval", "fleet.attempt_backoff", "fleet.heartbeat_interval", "fleet.suspect_after",

@@ -11,6 +11,7 @@ type Settings struct {
 	Log       Log       `mapstructure:"log"`
 	Telemetry Telemetry `mapstructure:"telemetry"`
 	Temporal  Temporal  `mapstructure:"temporal"`
+	Codec     Codec     `mapstructure:"codec"`
 	NATS      NATS      `mapstructure:"nats"`
 	Postgres  Postgres  `mapstructure:"postgres"`
 	Fleet     Fleet     `mapstructure:"fleet"`
@@ -41,6 +42,18 @@ type Temporal struct {
 	Address    string        `mapstructure:"address"`     // host:port; empty: the profile's, else 127.0.0.1:7233
 	Namespace  string        `mapstructure:"namespace"`   // empty: the profile's, else "default"
 	Retention  time.Duration `mapstructure:"retention"`   // of closed workflows, checked and set by setup
+	// Encryption is what Temporal gets encrypted: none, payloads, or all, which is
+	// messages and stack traces of failures too.
+	Encryption     string   `mapstructure:"encryption"`
+	EncryptionKeys []string `mapstructure:"encryption_keys"` // paths; the first one's key encrypts, all decrypt
+}
+
+// Codec configures the codec server, which decrypts for Temporal's Web UI and its
+// command.
+type Codec struct {
+	Address   string   `mapstructure:"address"`    // host:port; port 0: a free one
+	Origins   []string `mapstructure:"origins"`    // of Web UIs
+	TokenFile string   `mapstructure:"token_file"` // path; empty: nobody is asked for a token
 }
 
 // NATS is the connection to NATS with JetStream.

@@ -34,7 +34,7 @@ func (c *cli) signal(cmd *cobra.Command, s workflowSignal) error {
 		return err
 	}
 	ctx := cmd.Context()
-	temporal, err := c.dialTemporal(ctx, settings)
+	temporal, err := c.dialNamespace(ctx, settings)
 	if err != nil {
 		return err
 	}

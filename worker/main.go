@@ -1,5 +1,5 @@
 // Command tidewait-worker does Tidewait's work: it runs the roles engine,
-// gateway and node, applies migrations and builds guest images.
+// gateway and node, applies migrations, builds guest images and serves the codec.
 package main
 
 import (
@@ -59,7 +59,7 @@ func rootCommand() *cobra.Command {
 	flags.String("temporal.namespace", "", "Temporal namespace")
 	flags.String("nats.url", "", "URL of NATS")
 	flags.String("postgres.url", "", "URL of Postgres")
-	root.AddCommand(runCommand(), migrateCommand(), guestImageCommand())
+	root.AddCommand(runCommand(), migrateCommand(), guestImageCommand(), codecServerCommand())
 	return root
 }
 

@@ -53,6 +53,11 @@ func (s *Stack) startTemporal(ctx context.Context, o Options, program string, po
 	state := filepath.Join(o.Dir, "temporal")
 	s.TemporalAddress = loopback(ports.Temporal)
 	s.MetricsURL = "http://" + loopback(ports.TemporalMetrics) + "/metrics"
+	s.CodecAddress = loopback(ports.Codec)
+	codec := ""
+	if o.Codec {
+		codec = "http://" + s.CodecAddress
+	}
 	if o.UI {
 		s.UIURL = "http://" + loopback(ports.TemporalUI)
 	}
@@ -60,7 +65,7 @@ func (s *Stack) startTemporal(ctx context.Context, o Options, program string, po
 		name:         Temporal,
 		port:         ports.Temporal,
 		prepare:      func(context.Context) error { return makePrivateDir(state) },
-		command:      func() *exec.Cmd { return temporalServer(program, state, ports, o.UI) },
+		command:      func() *exec.Cmd { return temporalServer(program, state, ports, o.UI, codec) },
 		ready:        func(ctx context.Context) error { return temporalReady(ctx, s.TemporalAddress, s.UIURL) },
 		whenOrphaned: syscall.SIGKILL,
 	}
@@ -69,7 +74,7 @@ func (s *Stack) startTemporal(ctx context.Context, o Options, program string, po
 
 // temporalServer keeps its state in a SQLite file whose write-ahead log makes
 // commits ten times as fast as the usual mode, and survives a crash as well.
-func temporalServer(program, state string, ports Ports, ui bool) *exec.Cmd {
+func temporalServer(program, state string, ports Ports, ui bool, codec string) *exec.Cmd {
 	args := []string{
 		"server", "start-dev",
 		"--disable-config-file", "--disable-config-env",
@@ -87,6 +92,9 @@ func temporalServer(program, state string, ports Ports, ui bool) *exec.Cmd {
 		args = append(args, "--ui-port", strconv.Itoa(ports.TemporalUI))
 	} else {
 		args = append(args, "--headless")
+	}
+	if ui && codec != "" {
+		args = append(args, "--ui-codec-endpoint", codec)
 	}
 	for _, setting := range temporalSettings {
 		args = append(args, "--dynamic-config-value", setting)

@@ -191,8 +191,12 @@ func Ask(ctx context.Context, nc *nats.Conn, subject string, req, out any) error
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", subject, err)
 	}
+	return readReply(subject, msg.Data, out)
+}
+
+func readReply(subject string, data []byte, out any) error {
 	var reply api.Reply
-	if err := json.Unmarshal(msg.Data, &reply); err != nil {
+	if err := json.Unmarshal(data, &reply); err != nil {
 		return fmt.Errorf("read reply of %s: %w", subject, err)
 	}
 	if reply.Error != nil {

@@ -160,19 +160,23 @@ func request[Reply any](ctx context.Context, c Client, op Operation, name string
 	if err != nil {
 		return reply, fmt.Errorf("ask %s: %w", msg.Subject, err)
 	}
-	// A reply without a result is none: an empty body would read as one.
+	return read[Reply](op, msg.Subject, answer.Data)
+}
+
+// read reads a reply. One without a result is none: an empty body would read as one.
+func read[Reply any](op Operation, subject string, data []byte) (reply Reply, err error) {
 	var envelope struct {
 		Result  string `json:"result"`
 		Message string `json:"message"`
 	}
-	if err := json.Unmarshal(answer.Data, &envelope); err != nil || envelope.Result == "" {
-		return reply, fmt.Errorf("the reply on %s is not one of wadm's API: %.100q", msg.Subject, answer.Data)
+	if err := json.Unmarshal(data, &envelope); err != nil || envelope.Result == "" {
+		return reply, fmt.Errorf("the reply on %s is not one of wadm's API: %.100q", subject, data)
 	}
 	if envelope.Result == ResultError || envelope.Result == ResultNotFound {
 		return reply, &ReplyError{Operation: op, Result: envelope.Result, Message: envelope.Message}
 	}
-	if err := json.Unmarshal(answer.Data, &reply); err != nil {
-		return reply, fmt.Errorf("read the reply on %s: %w", msg.Subject, err)
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return reply, fmt.Errorf("read the reply on %s: %w", subject, err)
 	}
 	return reply, nil
 }
