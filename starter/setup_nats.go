@@ -80,7 +80,7 @@ func natsUsersCommand(c *cli) *cobra.Command {
 				return err
 			}
 			users := natsUsers(site)
-			return c.print(users, time.Now(), func(render.Options) string { return nscCommands(users) })
+			return c.print(users, time.Now(), func(render.Options) string { return usersText(users) })
 		},
 	}
 	siteFlags(cmd, &site)
@@ -103,16 +103,19 @@ func natsUsers(site access.Site) []natsUser {
 	return users
 }
 
-// nscCommands makes the users with NATS's own tool.
-func nscCommands(users []natsUser) string {
+func usersText(users []natsUser) string {
 	var b strings.Builder
 	for _, u := range users {
-		fmt.Fprintf(&b, "nsc add user --account %s --name %s --allow-pub '%s' --allow-sub '%s'", u.Account, u.Name,
-			strings.Join(u.Publish, ","), strings.Join(u.Subscribe, ","))
-		if u.Responds {
-			b.WriteString(" --allow-pub-response")
+		fmt.Fprintf(&b, "%s in account %s, nats.inbox_prefix %s\n", u.Name, u.Account, u.InboxPrefix)
+		for _, subject := range u.Publish {
+			fmt.Fprintf(&b, "  publish    %s\n", subject)
 		}
-		b.WriteString("\n")
+		for _, subject := range u.Subscribe {
+			fmt.Fprintf(&b, "  subscribe  %s\n", subject)
+		}
+		if u.Responds {
+			b.WriteString("  and one response to each request\n")
+		}
 	}
 	return b.String()
 }

@@ -155,7 +155,7 @@ func connect(ctx context.Context, s config.Settings, asked []string, log *slog.L
 	options.Identity = svc.identity
 	if svc.temporal, err = client.DialContext(ctx, options); err != nil {
 		svc.close()
-		return nil, fmt.Errorf("connect to Temporal at %s: %w", options.HostPort, err)
+		return nil, fmt.Errorf("connect to Temporal at %s: %w", options.HostPort, s.Temporal.Explain(err))
 	}
 	if err := checkNamespace(ctx, svc.temporal, options.Namespace); err != nil {
 		svc.close()
