@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -23,7 +22,6 @@ func Explain(err error) error {
 		unknown x509.UnknownAuthorityError
 		name    x509.HostnameError
 		refused *pgconn.PgError
-		remote  *net.OpError
 	)
 	switch {
 	case errors.As(err, &unknown):
@@ -33,11 +31,9 @@ func Explain(err error) error {
 	case errors.As(err, &refused) && refused.Code == invalidPassword:
 		return fmt.Errorf("%w; the server does not know the user in postgres.url, or that password", err)
 	case errors.As(err, &refused) && refused.Code == invalidAuthorization && refused.Message == "connection requires a valid client certificate":
-		return fmt.Errorf("%w; the server wants a certificate: name it with sslcert and sslkey in postgres.url", err)
+		return fmt.Errorf("%w; the server wants a certificate of one of its authorities: name it with sslcert and sslkey in postgres.url", err)
 	case errors.As(err, &refused) && refused.Code == invalidAuthorization:
 		return fmt.Errorf("%w; the server takes no such connection: it may want TLS, which is sslmode=verify-full in postgres.url", err)
-	case errors.As(err, &remote) && remote.Op == "remote error":
-		return fmt.Errorf("%w; the server refuses the certificate that sslcert of postgres.url names", err)
 	}
 	return err
 }
