@@ -63,7 +63,7 @@ const holding = "date +%s%N; sleep 3600; true"
 
 func (m *handovers) measure(ctx context.Context, n int) error {
 	begun := make(chan *nats.Msg, n+1)
-	sub, err := m.product.nats.ChanSubscribe("tidewait.log.>", begun)
+	sub, err := m.product.nats.ChanSubscribe(api.SubjectLogs, begun)
 	if err != nil {
 		return err
 	}
@@ -139,6 +139,10 @@ func (m *handovers) endHolder(ctx context.Context) error {
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
+// logMission is the place of the mission in the subject of a log, after tidewait, log
+// and the node.
+const logMission = 3
+
 // startOf returns the time that a mission's command printed.
 func startOf(ctx context.Context, begun <-chan *nats.Msg, mission string) (time.Time, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, fmt.Errorf("the command of %s did not begin", mission))
@@ -146,7 +150,7 @@ func startOf(ctx context.Context, begun <-chan *nats.Msg, mission string) (time.
 	for {
 		select {
 		case msg := <-begun:
-			if !strings.HasPrefix(msg.Subject, "tidewait.log."+mission+".") {
+			if strings.Split(msg.Subject, ".")[logMission] != mission {
 				continue
 			}
 			nanoseconds, err := strconv.ParseInt(strings.TrimSpace(string(msg.Data)), 10, 64)

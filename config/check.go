@@ -23,6 +23,7 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 // Tokens of NATS subjects, without wildcards.
 var (
 	tokenPattern   = regexp.MustCompile(`^[^\s.*>]+$`)
+	inboxPattern   = regexp.MustCompile(`^_[^\s.*>]*(\.[^\s.*>]+)*$`)
 	subjectPattern = regexp.MustCompile(`^[^\s.*>]+(\.[^\s.*>]+)*$`)
 )
 
@@ -73,6 +74,7 @@ func (c *checker) connections() {
 	c.want(isServerList(s.NATS.URL), "nats://host:port, tls://host:port, ws:// or wss://, several separated by commas", "nats.url")
 	c.want(s.NATS.Key == "" || s.NATS.Cert != "", "nats.cert beside it: a key needs its certificate", "nats.key", "nats.cert")
 	c.want(s.NATS.Cert == "" || s.NATS.Key != "", "nats.key beside it: a certificate needs its key", "nats.cert", "nats.key")
+	c.want(s.NATS.InboxPrefix == "" || inboxPattern.MatchString(s.NATS.InboxPrefix), "tokens of a NATS subject that begin with _, such as _INBOX.engine", "nats.inbox_prefix")
 	c.want(isURL(s.Postgres.URL, "postgres", "postgresql"), "postgres://user:password@host:port/database", "postgres.url")
 	c.atLeast("postgres.max_conns", int64(s.Postgres.MaxConns), 1)
 	c.want(s.Dev.Nodes >= 0 && s.Dev.Nodes <= 16, "0 to 16", "dev.nodes")

@@ -43,6 +43,9 @@ func (f Faults) Error() string {
 
 // shown is a value as it may be printed: URLs lose what can hold a password.
 func shown(name, text string) string {
+	if name == "wadm.urls" {
+		return "(not shown)" // a mapping of URLs, of which each may have a password
+	}
 	if name != "nats.url" && name != "postgres.url" {
 		return strconv.Quote(text)
 	}

@@ -98,7 +98,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		"data_dir", "log.level", "log.format", "telemetry.address", "telemetry.stuck_after",
 		"temporal.config_file", "temporal.profile", "temporal.address", "temporal.namespace", "temporal.retention",
 		"temporal.encryption", "temporal.encryption_keys", "codec.address", "codec.origins", "codec.token_file",
-		"nats.url", "nats.credentials", "nats.ca", "nats.cert", "nats.key",
+		"nats.url", "nats.credentials", "nats.ca", "nats.cert", "nats.key", "nats.inbox_prefix",
 		"postgres.url", "postgres.max_conns",
 		"fleet.turn", "fleet.max_wait", "fleet.retry_interval", "fleet.attempt_backoff", "fleet.heartbeat_interval", "fleet.suspect_after",
 		"fleet.lease", "fleet.lost_after", "fleet.sweep_interval", "fleet.object_ttl", "fleet.log_ttl",

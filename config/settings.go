@@ -63,6 +63,7 @@ type NATS struct {
 	CA          string `mapstructure:"ca"`          // path of a PEM file
 	Cert        string `mapstructure:"cert"`
 	Key         string `mapstructure:"key"`
+	InboxPrefix string `mapstructure:"inbox_prefix"` // first tokens of the subjects of replies; empty: _INBOX
 }
 
 // Postgres is the connection of engines and of migrations.

@@ -89,8 +89,8 @@ func TestTemporalOptionsRefusals(t *testing.T) {
 		want     string
 	}{
 		{"missing file", config.Temporal{ConfigFile: missing}, "cannot read the file that temporal.config_file names: stat " + missing + ": no such file or directory"},
-		{"missing profile", config.Temporal{ConfigFile: good, Profile: "test"}, "cannot read Temporal's connection profile: unable to find profile test in config data"},
-		{"unknown key", config.Temporal{ConfigFile: unknown}, "cannot read Temporal's connection profile: failed parsing config: key(s) unrecognized: profile.default.adress"},
+		{"missing profile", config.Temporal{ConfigFile: good, Profile: "test"}, "cannot read Temporal's connection profile test of " + good + ": unable to find profile test in config data"},
+		{"unknown key", config.Temporal{ConfigFile: unknown}, "cannot read Temporal's connection profile default of " + unknown + ": failed parsing config: key(s) unrecognized: profile.default.adress"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := config.TemporalOptions(config.Settings{Temporal: c.temporal}, slog.New(slog.DiscardHandler))

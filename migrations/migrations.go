@@ -13,6 +13,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"tidewait/internal/postgres"
 )
 
 //go:embed *.sql
@@ -37,7 +39,7 @@ func Apply(ctx context.Context, url string) ([]Applied, error) {
 	defer db.Close()
 	results, err := p.Up(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("apply migrations: %w", err)
+		return nil, fmt.Errorf("apply migrations: %w", postgres.Explain(err))
 	}
 	applied := make([]Applied, 0, len(results))
 	for _, r := range results {
@@ -56,7 +58,7 @@ func Check(ctx context.Context, url string) error {
 	defer db.Close()
 	current, latest, err := p.GetVersions(ctx)
 	if err != nil {
-		return fmt.Errorf("read schema version: %w", err)
+		return fmt.Errorf("read schema version: %w", postgres.Explain(err))
 	}
 	switch {
 	case current < latest:

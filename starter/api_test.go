@@ -299,7 +299,7 @@ func (b *bus) logLine(launch int, phase, run, stream, text string) {
 
 func (b *bus) agentLine(launch int, phase, run, agent, stream, text string) {
 	b.t.Helper()
-	msg := nats.NewMsg(api.SubjectLog("m", launch, phase, run, agent))
+	msg := nats.NewMsg(api.SubjectLog("node-a", "m", launch, phase, run, agent))
 	msg.Header.Set(api.LogHeaderStream, stream)
 	msg.Header.Set(api.LogHeaderTime, "2026-11-30T13:00:05.5Z")
 	msg.Data = []byte(text)
@@ -327,7 +327,7 @@ func TestLogs(t *testing.T) {
 		{[]string{"--tail", "0"}, ""},
 		{[]string{"--since", "1h"}, ""},
 		{[]string{"--since", "876000h", "--run", "r-1"}, "survey | looking\n"},
-		{[]string{"--run", "r-1", "-o", "json"}, `{"phase":"survey","run":"r-1","stream":"stdout","time":"2026-11-30T13:00:05.5Z","line":"looking"}` + "\n"},
+		{[]string{"--run", "r-1", "-o", "json"}, `{"node":"node-a","phase":"survey","run":"r-1","stream":"stdout","time":"2026-11-30T13:00:05.5Z","line":"looking"}` + "\n"},
 	} {
 		require.Equal(t, outcome{0, test.want, ""}, b.run(append([]string{"mission", "logs", "m"}, test.args...)...), "%q", test.args)
 	}
@@ -349,7 +349,7 @@ func TestLogsOfAgents(t *testing.T) {
 		{[]string{"--agent", "critic-1"}, "review/critic-1 ! bad\n"},
 		{[]string{"--agent", "critic-2"}, ""},
 		{[]string{"--agent", "critic"}, "review/critic-1 ! bad\n"},
-		{[]string{"--agent", "author", "-o", "json"}, `{"phase":"review","run":"r-4","agent":"author","stream":"stdout","time":"2026-11-30T13:00:05.5Z","line":"written"}` + "\n"},
+		{[]string{"--agent", "author", "-o", "json"}, `{"node":"node-a","phase":"review","run":"r-4","agent":"author","stream":"stdout","time":"2026-11-30T13:00:05.5Z","line":"written"}` + "\n"},
 	} {
 		require.Equal(t, outcome{0, test.want, ""}, b.run(append([]string{"mission", "logs", "m"}, test.args...)...), "%q", test.args)
 	}

@@ -136,6 +136,8 @@ func (a *apps) fault(ctx context.Context, err error) error {
 		return &fault{exitFailed, err}
 	case errors.Is(err, nats.ErrNoResponders):
 		return unreachable("nobody answers the API of applications (%s.>) on %s; %s", a.client.Prefix, a.url, remedy)
+	case notAllowed(a.client.Conn) != nil:
+		return failed("NATS on %s does not allow this: %w", a.url, notAllowed(a.client.Conn))
 	case errors.Is(err, context.DeadlineExceeded):
 		return unreachable("the API of applications (%s.>) on %s did not answer in %s; %s", a.client.Prefix, a.url, appTimeout, remedy)
 	case errors.Is(err, nats.ErrMaxPayload):

@@ -77,6 +77,9 @@ func upload(ctx context.Context, e *engine, s config.Settings, bundle workspace.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if refused := notAllowed(e.conn); refused != nil {
+			return failed("NATS on %s does not allow this: %w", e.url, refused)
+		}
 		return failed("cannot put the workspace (%d bytes) into the object store %s: %w", bundle.Bytes, api.BucketWorkspaces, err)
 	}
 	return nil
@@ -96,6 +99,8 @@ func (e *engine) bucket(ctx context.Context, name string) (jetstream.ObjectStore
 		return nil, ctx.Err()
 	case errors.Is(err, jetstream.ErrBucketNotFound):
 		return nil, unreachable("NATS on %s has no object store %s; create it with `tidewait setup`", e.url, name)
+	case err != nil && notAllowed(e.conn) != nil:
+		return nil, failed("NATS on %s does not allow this: %w", e.url, notAllowed(e.conn))
 	case err != nil:
 		return nil, unreachable("cannot reach the object store %s on %s: %w; does NATS run with JetStream?", name, e.url, err)
 	}

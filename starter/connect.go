@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func (c *cli) dialTemporal(ctx context.Context, s config.Settings) (client.Clien
 		return nil, ctx.Err()
 	case err != nil:
 		return nil, unreachable("cannot reach Temporal at %s: %s; %s",
-			options.HostPort, temporalCause(err), startOne("temporal.address"))
+			options.HostPort, temporalCause(err), cmp.Or(s.Temporal.Meaning(err), startOne("temporal.address")))
 	}
 	return conn, nil
 }
@@ -86,8 +87,10 @@ func temporalCause(err error) string {
 		return fmt.Sprintf("no answer in %s", connectTimeout)
 	}
 	text := err.Error()
-	if i := strings.LastIndex(text, "dial tcp "); i >= 0 {
-		return strings.Trim(text[i:], `"`)
+	for _, inner := range []string{"dial tcp ", "tls: ", "x509: "} {
+		if i := strings.LastIndex(text, inner); i >= 0 {
+			return strings.Trim(text[i:], `"`)
+		}
 	}
 	return strings.TrimPrefix(text, "failed reaching server: ")
 }

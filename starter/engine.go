@@ -94,12 +94,23 @@ func exchange[Reply any](ctx context.Context, e *engine, subject string, request
 		return reply, ctx.Err()
 	case errors.Is(err, nats.ErrNoResponders):
 		return reply, unreachable("%w", &noAnswer{fmt.Sprintf("no %s answers on %s; %s", to.name, e.url, to.remedy)})
+	case notAllowed(e.conn) != nil:
+		return reply, failed("NATS on %s does not allow this: %w", e.url, notAllowed(e.conn))
 	case errors.Is(err, context.DeadlineExceeded):
 		return reply, unreachable("%w", &noAnswer{fmt.Sprintf("the %s on %s did not answer in %s; %s", to.name, e.url, to.timeout, to.remedy)})
 	case err != nil:
 		return reply, unreachable("cannot ask the %s on %s: %w", to.name, e.url, err)
 	}
 	return reply, open(answer, &reply)
+}
+
+// notAllowed is what the server refused to let through of a connection that asks one
+// thing at a time; nil: nothing. Whoever asked hears nothing of it otherwise.
+func notAllowed(conn *nats.Conn) error {
+	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
+	return nil
 }
 
 // open reads the envelope of a reply into its content.

@@ -76,7 +76,8 @@ func (c *cli) logs(ctx context.Context, e *engine, name string, o logsOptions) e
 	if err != nil {
 		return err
 	}
-	lines := &logReader{cli: c, view: c.view(time.Now()), timestamps: o.timestamps, runs: map[string]string{}}
+	lines := &logReader{cli: c, view: c.view(time.Now()), timestamps: o.timestamps, runs: map[string]string{}, nodes: map[string]string{}}
+	lines.know(detail)
 	if o.since > 0 {
 		lines.from = time.Now().Add(-o.since)
 	}
@@ -96,6 +97,7 @@ func (c *cli) logs(ctx context.Context, e *engine, name string, o logsOptions) e
 	}
 	return lines.follow(ctx, func() (bool, error) {
 		detail, err := showMission(ctx, e, name, detail.Launch)
+		lines.know(detail)
 		return detail.Status != "running", err
 	})
 }
@@ -108,7 +110,7 @@ func (o logsOptions) subjects(m api.MissionDetail) ([]string, error) {
 		return nil, err
 	}
 	subject := func(agent string) string {
-		return api.SubjectLog(m.Name, m.Launch, orAny(o.phase), orAny(o.run), agent)
+		return api.SubjectLog("*", m.Name, m.Launch, orAny(o.phase), orAny(o.run), agent)
 	}
 	if o.agent == "" {
 		return []string{subject(""), subject("*")}, nil
@@ -203,6 +205,16 @@ type logReader struct {
 	messages   jetstream.MessagesContext // nil: nothing was read yet
 	pending    uint64                    // stored behind what was read
 	runs       map[string]string         // the run whose lines were printed last, by phase and agent
+	nodes      map[string]string         // where runs are or were; what another node says of them is left out
+}
+
+// know notes which node has which run.
+func (r *logReader) know(m api.MissionDetail) {
+	for _, p := range m.PhaseList {
+		for _, run := range p.Runs {
+			r.nodes[run.ID] = run.Node
+		}
+	}
 }
 
 // begin starts reading; it is called by everything that reads.
@@ -316,6 +328,9 @@ func (r *logReader) take(msg jetstream.Msg, to func(render.LogLine) error) error
 	}
 	r.pending = meta.NumPending
 	line := render.LogLineOf(msg.Subject(), msg.Headers(), msg.Data())
+	if node := r.nodes[line.Run]; node != "" && node != line.Node {
+		return nil
+	}
 	if at, err := time.Parse(time.RFC3339Nano, line.Time); err == nil && at.Before(r.from) {
 		return nil
 	}

@@ -28,6 +28,8 @@ upgrade and before the new workers start.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.setup(cmd) },
 	}
 	cmd.Flags().String("postgres.url", "", "URL of Postgres, for the migrations")
+	cmd.Flags().StringSlice("node", nil, "nodes whose buckets to make, where their agents may not")
+	cmd.AddCommand(natsConfigCommand(c), natsUsersCommand(c))
 	return cmd
 }
 
@@ -59,7 +61,11 @@ func (c *cli) setup(cmd *cobra.Command) error {
 		return &fault{exitUsage, err}
 	}
 	namespace := options.Namespace
-	report, err := provision.All(ctx, tc, namespace, js, s)
+	nodes, err := cmd.Flags().GetStringSlice("node")
+	if err != nil {
+		return err
+	}
+	report, err := provision.All(ctx, tc, namespace, js, s, nodes...)
 	if err != nil {
 		return failed("%w", err)
 	}

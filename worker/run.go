@@ -99,7 +99,7 @@ func run(ctx context.Context, s config.Settings, asked []string, log *slog.Logge
 	if url := t.URL(); url != "" {
 		fmt.Fprintf(out, "telemetry %s\n", url)
 	}
-	svc, err := connect(ctx, s, log, t)
+	svc, err := connect(ctx, s, asked, log, t)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func run(ctx context.Context, s config.Settings, asked []string, log *slog.Logge
 	return g.Wait()
 }
 
-func connect(ctx context.Context, s config.Settings, log *slog.Logger, t *telemetry.Telemetry) (*services, error) {
+func connect(ctx context.Context, s config.Settings, asked []string, log *slog.Logger, t *telemetry.Telemetry) (*services, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	svc := &services{settings: s, log: log}
@@ -155,7 +155,7 @@ func connect(ctx context.Context, s config.Settings, log *slog.Logger, t *teleme
 	options.Identity = svc.identity
 	if svc.temporal, err = client.DialContext(ctx, options); err != nil {
 		svc.close()
-		return nil, fmt.Errorf("connect to Temporal at %s: %w", options.HostPort, err)
+		return nil, fmt.Errorf("connect to Temporal at %s: %w", options.HostPort, s.Temporal.Explain(err))
 	}
 	if err := checkNamespace(ctx, svc.temporal, options.Namespace); err != nil {
 		svc.close()
@@ -165,7 +165,11 @@ func connect(ctx context.Context, s config.Settings, log *slog.Logger, t *teleme
 		svc.close()
 		return nil, err
 	}
-	if err := provision.Streams(ctx, svc.js, s.Fleet); err != nil {
+	streams := provision.MissingStreams
+	if slices.Contains(asked, "engine") {
+		streams = provision.Streams
+	}
+	if err := streams(ctx, svc.js, s.Fleet); err != nil {
 		svc.close()
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func newNode(t *testing.T) *node {
 	ready := "ready"
 	n.state.Store(&ready)
 	n.engine = &answering{beats: make(chan api.Heartbeat, 1000)}
-	sub, err := n.first.NATS.Subscribe(api.SubjectNodeHeartbeat, func(m *nats.Msg) {
+	sub, err := n.first.NATS.Subscribe(api.SubjectNodeHeartbeats, func(m *nats.Msg) {
 		var h api.Heartbeat
 		if json.Unmarshal(m.Data, &h) != nil {
 			return

@@ -273,7 +273,7 @@ func (a *Agent) beat(ctx context.Context) error {
 	h := a.heartbeat()
 	var reply api.HeartbeatReply
 	sent := boot.Now()
-	if err := natsrpc.Ask(ctx, a.NATS, api.SubjectNodeHeartbeat, h, &reply); err != nil {
+	if err := natsrpc.Ask(ctx, a.NATS, api.SubjectNodeHeartbeat(a.Node), h, &reply); err != nil {
 		return err
 	}
 	if reply.End != "" {

@@ -30,7 +30,7 @@ func answer(t *testing.T, conn *nats.Conn) *answering {
 	t.Helper()
 	e := &answering{beats: make(chan api.Heartbeat, 1000)}
 	e.epoch.Store(1)
-	sub, err := conn.Subscribe(api.SubjectNodeHeartbeat, func(m *nats.Msg) {
+	sub, err := conn.Subscribe(api.SubjectNodeHeartbeats, func(m *nats.Msg) {
 		var h api.Heartbeat
 		if json.Unmarshal(m.Data, &h) != nil || e.silent.Load() {
 			return

@@ -26,8 +26,8 @@ type logWriter struct {
 }
 
 // newLogWriter returns the log of a run, or of one agent of it.
-func newLogWriter(p *runlog.Publisher, in workflows.ExecuteRunInput, agent string) *logWriter {
-	return &logWriter{log: p.Open(in.Machine.RunID, api.SubjectLog(in.Mission, in.Launch, in.Phase, in.Machine.RunID, agent))}
+func newLogWriter(a *Agent, in workflows.ExecuteRunInput, agent string) *logWriter {
+	return &logWriter{log: a.Logs.Open(in.Machine.RunID, api.SubjectLog(a.Node, in.Mission, in.Launch, in.Phase, in.Machine.RunID, agent))}
 }
 
 // hide takes secrets out of everything that is published from now on.

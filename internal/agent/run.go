@@ -269,7 +269,7 @@ func (e *execution) steps(ctx context.Context) workflows.ExecuteRunResult {
 	if e.backend, ok = e.agent.byName[e.in.Backend]; !ok {
 		return failed(res, vm.BootFailed, fmt.Errorf("%w %s", errNoSuchOffer, e.in.Backend))
 	}
-	e.logs = newLogWriter(e.agent.Logs, e.in, "")
+	e.logs = newLogWriter(e.agent, e.in, "")
 	if e.adopted != nil {
 		return e.resume(ctx, turn)
 	}

@@ -70,7 +70,7 @@ func (t *team) gather() error {
 		one.Machine.RunID, one.Agents, one.Collect = m.RunID, nil, t.collectOf(m.Agent)
 		t.members = append(t.members, &member{
 			execution: execution{
-				agent: a, in: one, run: t.run, report: &t.run.agents[i], backend: t.backend, logs: newLogWriter(a.Logs, t.in, m.Name),
+				agent: a, in: one, run: t.run, report: &t.run.agents[i], backend: t.backend, logs: newLogWriter(a, t.in, m.Name),
 			},
 			result: workflows.AgentResult{Name: m.Name, Agent: m.Agent},
 		})

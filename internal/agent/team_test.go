@@ -259,7 +259,7 @@ func TestAMachineThatDoesNotStartLeavesNone(t *testing.T) {
 func (b *bench) said(t *testing.T, run string, machines ...string) {
 	t.Helper()
 	consumer, err := b.js.OrderedConsumer(t.Context(), api.LogStream, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{api.SubjectLog("port", 1, "review", run, "*")},
+		FilterSubjects: []string{api.SubjectLog("*", "port", 1, "review", run, "*")},
 	})
 	require.NoError(t, err)
 	messages, err := consumer.Messages()
@@ -323,7 +323,7 @@ func TestATeamThatIsStopped(t *testing.T) {
 func TestHeartbeatsTellOfEachMachine(t *testing.T) {
 	b := newBench(t)
 	beats := make(chan *nats.Msg, 100)
-	sub, err := b.NATS.ChanSubscribe(api.SubjectNodeHeartbeat, beats)
+	sub, err := b.NATS.ChanSubscribe(api.SubjectNodeHeartbeats, beats)
 	require.NoError(t, err)
 	defer func() { _ = sub.Unsubscribe() }()
 	ctx, stop := context.WithCancel(t.Context())

@@ -9,13 +9,23 @@ import (
 )
 
 // Subjects on which agents speak to the engine. A reply is sent only after the
-// engine's commit.
+// engine's commit. A heartbeat's ends with who sends it, so that NATS can allow
+// each agent its own alone.
 const (
-	SubjectNodeHeartbeat    = "tidewait.agent.node"    // Heartbeat → HeartbeatReply
-	SubjectGatewayHeartbeat = "tidewait.agent.gateway" // GatewayHeartbeat → GatewayReply
-	SubjectMayCommit        = "tidewait.agent.commit"  // CommitRequest → nothing
-	SubjectGatewayNeeds     = "tidewait.agent.needs"   // NeedsRequest → NeedsReply
+	subjectNodeHeartbeat    = "tidewait.agent.node."
+	subjectGatewayHeartbeat = "tidewait.agent.gateway."
+
+	SubjectNodeHeartbeats    = subjectNodeHeartbeat + "*"    // Heartbeat of any node → HeartbeatReply
+	SubjectGatewayHeartbeats = subjectGatewayHeartbeat + "*" // GatewayHeartbeat of any gateway → GatewayReply
+	SubjectMayCommit         = "tidewait.agent.commit"       // CommitRequest → nothing
+	SubjectGatewayNeeds      = "tidewait.agent.needs"        // NeedsRequest → NeedsReply
 )
+
+// SubjectNodeHeartbeat returns the subject of a node's own heartbeats.
+func SubjectNodeHeartbeat(node string) string { return subjectNodeHeartbeat + node }
+
+// SubjectGatewayHeartbeat returns the subject of a gateway's own heartbeats.
+func SubjectGatewayHeartbeat(gateway string) string { return subjectGatewayHeartbeat + gateway }
 
 // Heartbeat is what a node's agent says of itself: at fixed intervals, and at
 // once when a run changes its step or ends.

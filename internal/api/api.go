@@ -461,11 +461,19 @@ const (
 // BucketResults returns the bucket a node puts results into.
 func BucketResults(node string) string { return "tidewait-results-" + node }
 
-// SubjectLog returns the subject of a run's log, or of that of one agent of it. A
-// message is one line; its header Stream says stdout, stderr or system, Time when
-// the node read it.
-func SubjectLog(mission string, launch int, phase, run, agent string) string {
-	subject := "tidewait.log." + mission + "." + strconv.Itoa(launch) + "." + phase + "." + run
+const subjectLog = "tidewait.log."
+
+// SubjectLogs are the logs of all nodes.
+const SubjectLogs = subjectLog + ">"
+
+// SubjectNodeLogs returns the subjects of what a node writes.
+func SubjectNodeLogs(node string) string { return subjectLog + node + ".>" }
+
+// SubjectLog returns the subject of the log of a run on a node, or of that of one
+// agent of it. A message is one line; its header Stream says stdout, stderr or
+// system, Time when the node read it.
+func SubjectLog(node, mission string, launch int, phase, run, agent string) string {
+	subject := subjectLog + node + "." + mission + "." + strconv.Itoa(launch) + "." + phase + "." + run
 	if agent != "" {
 		subject += "." + agent
 	}

@@ -467,7 +467,7 @@ func (n *scripted) beat(nc *nats.Conn) error {
 	defer cancel()
 	n.Number++
 	var reply api.HeartbeatReply
-	return natsrpc.Ask(ctx, nc, api.SubjectNodeHeartbeat, n.Heartbeat, &reply)
+	return natsrpc.Ask(ctx, nc, api.SubjectNodeHeartbeat(n.Node), n.Heartbeat, &reply)
 }
 
 // noNodes lets a phase wait whose last node was retired while it was held.

@@ -41,7 +41,7 @@ authorization {
       publish: ["tidewait.secrets.seal.*", "_INBOX.>", "_R_.>"]
       subscribe: ["tidewait.secrets.run.*", "$SRV.>", "_INBOX.>"], allow_responses: true}}
     {user: gw, password: p, permissions: {
-      publish: ["tidewait.agent.gateway"]
+      publish: ["tidewait.agent.gateway.gw"]
       subscribe: ["tidewait.secrets.seal.gw", "tidewait.gateway.gw.>", "$SRV.>", "_INBOX.>"], allow_responses: true}}
     {user: n1, password: p, permissions: {publish: ["tidewait.secrets.run.n1"], subscribe: ["_INBOX.>"]}}
     {user: n2, password: p, permissions: {publish: ["tidewait.secrets.run.n2"], subscribe: ["_INBOX.>"]}}

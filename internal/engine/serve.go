@@ -117,14 +117,20 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 		api.SubjectMayCommit: natsrpc.With(func(ctx context.Context, r api.CommitRequest) (any, error) {
 			return struct{}{}, s.Store.MayCommit(ctx, r.Run, r.Epoch)
 		}),
-		api.SubjectNodeHeartbeat: natsrpc.With(func(ctx context.Context, h api.Heartbeat) (any, error) {
+		api.SubjectNodeHeartbeats: natsrpc.With(func(ctx context.Context, h api.Heartbeat) (any, error) {
+			if err := sentBy(ctx, api.SubjectNodeHeartbeat(h.Node), "node "+h.Node); err != nil {
+				return nil, err
+			}
 			res, err := s.Store.Heartbeat(ctx, h)
 			if err == nil && res.Changed {
 				s.Placer.Wake(ctx)
 			}
 			return res.Reply, err
 		}),
-		api.SubjectGatewayHeartbeat: natsrpc.With(func(ctx context.Context, h api.GatewayHeartbeat) (any, error) {
+		api.SubjectGatewayHeartbeats: natsrpc.With(func(ctx context.Context, h api.GatewayHeartbeat) (any, error) {
+			if err := sentBy(ctx, api.SubjectGatewayHeartbeat(h.Gateway), "gateway "+h.Gateway); err != nil {
+				return nil, err
+			}
 			now, err := s.Store.GatewayHeartbeat(ctx, h)
 			return api.GatewayReply{Now: now}, err
 		}),
@@ -140,6 +146,15 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 		}),
 		api.SubjectAppImport: natsrpc.With(s.importApplication),
 	}
+}
+
+// sentBy refuses a heartbeat that was not sent on the subject of who it names: NATS
+// may allow its sender another one only.
+func sentBy(ctx context.Context, own, who string) error {
+	if subject := natsrpc.Subject(ctx); subject != own {
+		return fmt.Errorf("%w: a heartbeat of %s came on %s", natsrpc.ErrInvalid, who, subject)
+	}
+	return nil
 }
 
 func (s Server) change(to capacity.NodeState) natsrpc.Handler {

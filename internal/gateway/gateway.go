@@ -333,7 +333,7 @@ func (g *Gateway) beatOnce(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, g.Heartbeat)
 	defer cancel()
 	var reply api.GatewayReply
-	return natsrpc.Ask(ctx, nc, api.SubjectGatewayHeartbeat, api.GatewayHeartbeat{Gateway: g.ID, Version: g.Version}, &reply)
+	return natsrpc.Ask(ctx, nc, api.SubjectGatewayHeartbeat(g.ID), api.GatewayHeartbeat{Gateway: g.ID, Version: g.Version}, &reply)
 }
 
 func (g *Gateway) results(ctx context.Context, r api.ResultsRequest) (any, error) {

@@ -107,12 +107,30 @@ func stopped(name string, instances []micro.Service) error {
 	return nil
 }
 
+// Answerable reports whether a reply may be sent to a subject: whether that is an
+// inbox, whose first letter is an underscore wherever clients and servers make one.
+// A request may name anything else as well, and the reply would arrive there with
+// the rights of who sends it. JetStream delivers what is stored to any subject, and
+// what it delivers has no reply, or one of its own.
+func Answerable(reply string) bool { return strings.HasPrefix(reply, "_") }
+
+// guarded leaves requests alone that nobody waits for the reply of in an inbox.
+func (s Service) guarded(h micro.HandlerFunc) micro.Handler {
+	return micro.HandlerFunc(func(req micro.Request) {
+		if !Answerable(req.Reply()) {
+			s.Log.Warn("a request was left alone: its reply belongs to no inbox", "subject", req.Subject(), "reply", req.Reply())
+			return
+		}
+		h(req)
+	})
+}
+
 func (s Service) handler(ctx context.Context, nc *nats.Conn, h Handler, working *sync.WaitGroup) micro.Handler {
 	if s.Parallel == 0 {
-		return micro.HandlerFunc(func(req micro.Request) { s.sent(req, req.RespondJSON(s.answer(ctx, req, h))) })
+		return s.guarded(func(req micro.Request) { s.sent(req, req.RespondJSON(s.answer(ctx, req, h))) })
 	}
 	room := make(chan struct{}, s.Parallel)
-	return micro.HandlerFunc(func(req micro.Request) {
+	return s.guarded(func(req micro.Request) {
 		select {
 		case room <- struct{}{}:
 		case <-ctx.Done():

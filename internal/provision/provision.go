@@ -22,7 +22,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tidewait/config"
-	"tidewait/internal/api"
 	"tidewait/workflows"
 )
 
@@ -86,39 +85,6 @@ func Retention(ctx context.Context, c client.Client, namespace string, keep time
 	return before, nil
 }
 
-// Streams makes the log stream and the bucket for workspaces.
-func Streams(ctx context.Context, js jetstream.JetStream, fleet config.Fleet) error {
-	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: api.LogStream, Description: "output of runs, a message a line", Subjects: []string{"tidewait.log.>"},
-		MaxAge: fleet.LogTTL, MaxBytes: fleet.LogBytes, Discard: jetstream.DiscardOld, Compression: jetstream.S2Compression,
-	})
-	if err != nil {
-		return fmt.Errorf("make stream %s: %w", api.LogStream, err)
-	}
-	if err := bucket(ctx, js, api.BucketWorkspaces, "workspaces on their way to a gateway or a node", fleet.ObjectTTL, 0); err != nil {
-		return err
-	}
-	return bucket(ctx, js, api.BucketBundles, "git bundles of launches", 0, fleet.BundleBytes)
-}
-
-// NodeBucket makes the bucket for one node's results.
-func NodeBucket(ctx context.Context, js jetstream.JetStream, node string, fleet config.Fleet) error {
-	return bucket(ctx, js, api.BucketResults(node), "results of runs on node "+node, fleet.ObjectTTL, 0)
-}
-
-// bucket makes an object store. What is in it is removed after ttl; 0: never. It
-// holds at most bytes; 0: as many as NATS gives the account.
-func bucket(ctx context.Context, js jetstream.JetStream, name, description string, ttl time.Duration, bytes int64) error {
-	if bytes == 0 {
-		bytes = -1
-	}
-	_, err := js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name, Description: description, TTL: ttl, MaxBytes: bytes})
-	if err != nil {
-		return fmt.Errorf("make bucket %s: %w", name, err)
-	}
-	return nil
-}
-
 // Namespace makes a namespace when it is not there, and reports whether it did.
 func Namespace(ctx context.Context, c client.Client, namespace string, keep time.Duration) (made bool, err error) {
 	_, err = c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
@@ -151,9 +117,10 @@ type Report struct {
 	EncryptionKey    string        `json:"encryptionKey"`    // the id of that which encrypts; empty: none
 }
 
-// All makes everything that Temporal and NATS must have before a worker starts,
-// and returns when it is known everywhere.
-func All(ctx context.Context, c client.Client, namespace string, js jetstream.JetStream, s config.Settings) (Report, error) {
+// All makes everything that Temporal and NATS must have before a worker starts, with
+// the buckets of nodes that may not make their own, and returns when it is known
+// everywhere.
+func All(ctx context.Context, c client.Client, namespace string, js jetstream.JetStream, s config.Settings, nodes ...string) (Report, error) {
 	var r Report
 	var err error
 	if r.Namespace, err = Namespace(ctx, c, namespace, s.Temporal.Retention); err != nil {
@@ -169,6 +136,11 @@ func All(ctx context.Context, c client.Client, namespace string, js jetstream.Je
 	r.Retention = max(before, s.Temporal.Retention)
 	if err := Streams(ctx, js, s.Fleet); err != nil {
 		return r, err
+	}
+	for _, node := range nodes {
+		if err := NodeBucket(ctx, js, node, s.Fleet); err != nil {
+			return r, err
+		}
 	}
 	if err := awaitSearchAttributes(ctx, c, namespace); err != nil {
 		return r, err

@@ -10,6 +10,7 @@ import (
 
 // LogLine is one line of a run's log.
 type LogLine struct {
+	Node   string `json:"node"` // which wrote it
 	Phase  string `json:"phase"`
 	Run    string `json:"run"`
 	Agent  string `json:"agent,omitempty"` // of a composed phase
@@ -26,9 +27,9 @@ func LogLineOf(subject string, header map[string][]string, data []byte) LogLine 
 		Time:   first(header[api.LogHeaderTime]),
 		Line:   strings.TrimSuffix(string(data), "\n"),
 	}
-	const phase, run, agent = 4, 5, 6 // after tidewait, log, the mission and the launch
+	const node, phase, run, agent = 2, 5, 6, 7 // after tidewait and log; the mission and the launch stand between
 	if len(tokens) > run {
-		line.Phase, line.Run = tokens[phase], tokens[run]
+		line.Node, line.Phase, line.Run = tokens[node], tokens[phase], tokens[run]
 	}
 	if len(tokens) > agent {
 		line.Agent = tokens[agent]

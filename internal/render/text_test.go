@@ -69,9 +69,9 @@ func TestLogLines(t *testing.T) {
 	header := func(stream string) map[string][]string {
 		return map[string][]string{"Stream": {stream}, "Time": {"2026-11-30T13:00:05.123456789Z"}}
 	}
-	subject := api.SubjectLog("m", 1, "build", "r-1", "")
+	subject := api.SubjectLog("node-a", "m", 1, "build", "r-1", "")
 	out := render.LogLineOf(subject, header("stdout"), []byte("hello\x1b[2J\n"))
-	require.Equal(t, render.LogLine{Phase: "build", Run: "r-1", Stream: "stdout", Time: "2026-11-30T13:00:05.123456789Z", Line: "hello\x1b[2J"}, out)
+	require.Equal(t, render.LogLine{Node: "node-a", Phase: "build", Run: "r-1", Stream: "stdout", Time: "2026-11-30T13:00:05.123456789Z", Line: "hello\x1b[2J"}, out)
 	require.Equal(t, "build | hello\x1b[2J", plainText.LogLine(out, false))
 	require.Equal(t, "2026-11-30T13:00:05.123Z build | hello\x1b[2J", plainText.LogLine(out, true))
 
@@ -82,8 +82,8 @@ func TestLogLines(t *testing.T) {
 	require.Equal(t, "build * booted", terminal.LogLine(render.LogLineOf(subject, header("system"), []byte("booted")), false))
 	require.Equal(t, render.LogLine{Line: "x"}, render.LogLineOf("", nil, []byte("x")))
 
-	ofAgent := render.LogLineOf(api.SubjectLog("m", 1, "review", "r-1", "critic-2"), header("stdout"), []byte("fine"))
-	require.Equal(t, render.LogLine{Phase: "review", Run: "r-1", Agent: "critic-2", Stream: "stdout", Time: "2026-11-30T13:00:05.123456789Z", Line: "fine"}, ofAgent)
+	ofAgent := render.LogLineOf(api.SubjectLog("node-a", "m", 1, "review", "r-1", "critic-2"), header("stdout"), []byte("fine"))
+	require.Equal(t, render.LogLine{Node: "node-a", Phase: "review", Run: "r-1", Agent: "critic-2", Stream: "stdout", Time: "2026-11-30T13:00:05.123456789Z", Line: "fine"}, ofAgent)
 	require.Equal(t, "review/critic-2 | fine", plainText.LogLine(ofAgent, false))
 }
 

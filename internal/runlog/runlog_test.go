@@ -81,7 +81,7 @@ func (b *broker) stored(t *testing.T, subject string) []string {
 	return lines
 }
 
-const subject = "tidewait.log.m.1.work.r1-1"
+const subject = "tidewait.log.n1.m.1.work.r1-1"
 
 var wide = Limits{Bytes: 1 << 30, Rate: 1 << 30, Buffer: 1 << 30}
 
@@ -167,13 +167,13 @@ func TestALongOutageIsSaid(t *testing.T) {
 func TestOneLogDoesNotHoldUpAnother(t *testing.T) {
 	b := newBroker(t)
 	p := b.publisher(t, Limits{Bytes: 1 << 20, Rate: 64 << 10, Buffer: 1 << 20})
-	flood, quiet := p.Open("r1-1", subject), p.Open("r2-1", "tidewait.log.m.1.work.r2-1")
+	flood, quiet := p.Open("r1-1", subject), p.Open("r2-1", "tidewait.log.n1.m.1.work.r2-1")
 	for range 200_000 {
 		flood.Line("stdout", []byte("y"))
 	}
 	quiet.Line("stdout", []byte("still here"))
 	require.NoError(t, p.Close(t.Context(), "r2-1"))
-	require.Equal(t, []string{"stdout still here"}, b.stored(t, "tidewait.log.m.1.work.r2-1"))
+	require.Equal(t, []string{"stdout still here"}, b.stored(t, "tidewait.log.n1.m.1.work.r2-1"))
 	require.NoError(t, p.Close(t.Context(), "r1-1"))
 	lines := b.stored(t, subject)
 	require.Less(t, len(lines), 3*burst*(64<<10)/(LineCost+1), "most of the flood is dropped")
@@ -186,7 +186,7 @@ func TestALogIsGoneOnWith(t *testing.T) {
 	b := newBroker(t)
 	limits := Limits{Bytes: 4000, Rate: 1 << 20, Buffer: 1 << 20}
 	p := b.publisher(t, limits)
-	first := p.Open("r1-1", "tidewait.log.m.1.p.r1-1")
+	first := p.Open("r1-1", "tidewait.log.n1.m.1.p.r1-1")
 	at, err := first.Resume(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, at, "there is no line yet")
@@ -195,7 +195,7 @@ func TestALogIsGoneOnWith(t *testing.T) {
 	}
 	require.NoError(t, p.Close(t.Context(), "r1-1"))
 
-	next := p.Open("r1-1", "tidewait.log.m.1.p.r1-1")
+	next := p.Open("r1-1", "tidewait.log.n1.m.1.p.r1-1")
 	at, err = next.Resume(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "21 0 3", at)
@@ -208,13 +208,13 @@ func TestALogIsGoneOnWith(t *testing.T) {
 	}, 10*time.Second, time.Millisecond, "of 3000 bytes 594 are spent, and each line costs 196: twelve more, and then a word that has no place of its own")
 	require.NoError(t, p.Close(t.Context(), "r1-1"))
 
-	last := p.Open("r1-1", "tidewait.log.m.1.p.r1-1")
+	last := p.Open("r1-1", "tidewait.log.n1.m.1.p.r1-1")
 	at, err = last.Resume(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "121 0 23", at)
 	last.LineAt("stdout", []byte("the end"), "129 0 24")
 	require.NoError(t, p.Close(t.Context(), "r1-1"))
-	lines := b.stored(t, "tidewait.log.m.1.p.r1-1")
+	lines := b.stored(t, "tidewait.log.n1.m.1.p.r1-1")
 	require.Contains(t, lines[len(lines)-1], "the end", "a log that was cut keeps its last lines")
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"tidewait/internal/postgres"
 )
 
 // Errors that callers decide on. Each is wrapped with what was asked.
@@ -67,7 +69,7 @@ func Open(ctx context.Context, url string, maxConns int32, rules Rules) (*Store,
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to postgres at %s: %w", cfg.ConnConfig.Host, err)
+		return nil, fmt.Errorf("connect to postgres at %s: %w", cfg.ConnConfig.Host, postgres.Explain(err))
 	}
 	return &Store{pool: pool, rules: rules}, nil
 }

@@ -46,6 +46,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tidewait/config"
+	"tidewait/internal/natsrpc"
 	"tidewait/internal/store"
 	"tidewait/internal/wadm"
 )
@@ -149,14 +150,15 @@ func (s *Server) newIntake(ctx context.Context, subjects scheme) *intake {
 
 // take is called for one message after the other.
 func (in *intake) take(msg *nats.Msg) {
+	if !natsrpc.Answerable(msg.Reply) {
+		in.server.Log.Warn("a request of the wadm API was left alone: its reply belongs to no inbox", "subject", msg.Subject, "reply", msg.Reply)
+		return
+	}
 	in.taken <- struct{}{}
 	ctx, cancel := context.WithTimeout(in.base, requestTime)
 	in.running.Go(func() {
 		defer func() { cancel(); <-in.taken }()
 		reply := in.reply(ctx, msg)
-		if msg.Reply == "" {
-			return
-		}
 		if err := msg.Respond(reply); err != nil {
 			in.server.Log.Warn("a reply was not sent", "subject", msg.Subject, "bytes", len(reply), "error", err)
 		}

@@ -1,0 +1,117 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tidewait/config"
+	"tidewait/internal/api"
+)
+
+// Streams makes the log stream and the buckets that all share, and gives those that are
+// there what the settings say.
+func Streams(ctx context.Context, js jetstream.JetStream, fleet config.Fleet) error {
+	return each(shared(fleet), func(want jetstream.StreamConfig) error { return keep(ctx, js, want) })
+}
+
+// MissingStreams makes those of them that are not there. What the others are is for
+// those to say who may change it.
+func MissingStreams(ctx context.Context, js jetstream.JetStream, fleet config.Fleet) error {
+	return each(shared(fleet), func(want jetstream.StreamConfig) error {
+		_, err := js.Stream(ctx, want.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return keep(ctx, js, want)
+		}
+		return explained(js, err)
+	})
+}
+
+// NodeBucket makes the bucket for one node's results, or gives it what the settings say.
+func NodeBucket(ctx context.Context, js jetstream.JetStream, node string, fleet config.Fleet) error {
+	want := bucket(api.BucketResults(node), "results of runs on node "+node, fleet.ObjectTTL, 0)
+	if err := keep(ctx, js, want); err != nil {
+		return fmt.Errorf("%w (`tidewait setup --node %s` does it for node %s)", err, node, node)
+	}
+	return nil
+}
+
+func each(streams []jetstream.StreamConfig, do func(jetstream.StreamConfig) error) error {
+	for _, want := range streams {
+		if err := do(want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func shared(fleet config.Fleet) []jetstream.StreamConfig {
+	return []jetstream.StreamConfig{
+		{
+			Name: api.LogStream, Description: "output of runs, a message a line", Subjects: []string{api.SubjectLogs},
+			MaxAge: fleet.LogTTL, MaxBytes: fleet.LogBytes, Discard: jetstream.DiscardOld, Compression: jetstream.S2Compression,
+			AllowDirect: true, // so that a node may read its own log and no other
+		},
+		bucket(api.BucketWorkspaces, "workspaces on their way to a gateway or a node", fleet.ObjectTTL, 0),
+		bucket(api.BucketBundles, "git bundles of launches", 0, fleet.BundleBytes),
+	}
+}
+
+// bucket is the stream of an object store, as the client's library makes it. What is in
+// it is removed after ttl; 0: never. It holds at most bytes; 0: as many as NATS gives
+// the account.
+func bucket(name, description string, ttl time.Duration, bytes int64) jetstream.StreamConfig {
+	if bytes == 0 {
+		bytes = -1
+	}
+	return jetstream.StreamConfig{
+		Name: "OBJ_" + name, Description: description, Subjects: []string{"$O." + name + ".C.>", "$O." + name + ".M.>"},
+		MaxAge: ttl, MaxBytes: bytes, Discard: jetstream.DiscardNew, AllowRollup: true, AllowDirect: true,
+	}
+}
+
+// keep makes a stream, or changes what is other than wanted of one that is there. It
+// asks first: most who start may neither make one nor need to.
+func keep(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
+	stream, err := js.Stream(ctx, want.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		if _, err = js.CreateOrUpdateStream(ctx, want); err != nil {
+			return fmt.Errorf("make stream %s: %w", want.Name, explained(js, err))
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at stream %s: %w", want.Name, explained(js, err))
+	}
+	next := stream.CachedInfo().Config
+	if same(next, want) {
+		return nil
+	}
+	next.Description, next.Subjects, next.MaxAge, next.MaxBytes, next.AllowDirect = want.Description, want.Subjects, want.MaxAge, want.MaxBytes, want.AllowDirect
+	if _, err := js.UpdateStream(ctx, next); err != nil {
+		return fmt.Errorf("change stream %s to what the settings say: %w", want.Name, explained(js, err))
+	}
+	return nil
+}
+
+func same(have, want jetstream.StreamConfig) bool {
+	return have.Description == want.Description && slices.Equal(have.Subjects, want.Subjects) && have.MaxAge == want.MaxAge &&
+		have.MaxBytes == want.MaxBytes && have.AllowDirect == want.AllowDirect
+}
+
+// explained says of a request that had no answer that NATS did not let it through,
+// where that is so.
+func explained(js jetstream.JetStream, err error) error {
+	if err == nil {
+		return nil
+	}
+	if refused := js.Conn().LastError(); errors.Is(refused, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w: %w", refused, err)
+	}
+	return err
+}
