@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tidewait/config"
+	"tidewait/internal/release"
 	"tidewait/internal/render"
 	"tidewait/internal/wadm"
 )
@@ -74,7 +75,7 @@ func (c *cli) withApps(cmd *cobra.Command, actor *string, do func(context.Contex
 }
 
 func newApps(c *cli, conn *nats.Conn, settings config.Settings, actor *string) *apps {
-	client := wadm.Client{Conn: conn, Prefix: settings.Wadm.APIPrefix, Lattice: settings.Wadm.Lattice}
+	client := wadm.Client{Conn: conn, Prefix: settings.Wadm.APIPrefix, Lattice: settings.Wadm.Lattice, Release: release.This()}
 	if actor != nil {
 		client.Actor = *actor
 	}
@@ -107,6 +108,9 @@ func (a *apps) fault(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &refused):
+		if release.IsRefusal(refused.Message) {
+			return &fault{exitUsage, err}
+		}
 		return &fault{exitFailed, err}
 	case errors.Is(err, nats.ErrNoResponders):
 		return unreachable("nobody answers the API of applications (%s.>) on %s; %s", a.client.Prefix, a.url, remedy)

@@ -11,11 +11,17 @@ import (
 // Subjects on which agents speak to the engine. A reply is sent only after the
 // engine's commit.
 const (
+	SubjectsOfAgents = "tidewait.agent." // what all of them begin with
+
 	SubjectNodeHeartbeat    = "tidewait.agent.node"    // Heartbeat → HeartbeatReply
 	SubjectGatewayHeartbeat = "tidewait.agent.gateway" // GatewayHeartbeat → GatewayReply
 	SubjectMayCommit        = "tidewait.agent.commit"  // CommitRequest → nothing
 	SubjectGatewayNeeds     = "tidewait.agent.needs"   // NeedsRequest → NeedsReply
 )
+
+// StateRefused is the state of a node whose agent is of a release that does not work
+// together with the engine's.
+const StateRefused = "refused"
 
 // Heartbeat is what a node's agent says of itself: at fixed intervals, and at
 // once when a run changes its step or ends.
