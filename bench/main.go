@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,10 +81,18 @@ func run(ctx context.Context, args []string) (err error) {
 	bin := flags.String("bin", "", "directory with tidewait-worker, tidewait-guest and temporal (default: the repository's bin)")
 	tries := flags.Int("tries", 120, "refused tries of the wait whose events are counted; 720 are a wait of two hours, and take twelve minutes")
 	wadm := flags.String("wadm", "", "a program of wadm 0.21 to measure beside in the section applications")
+	profile := flags.String("cpuprofile", "", "file for a CPU profile of this program, which is the store and the placer in the sections 1 and 9")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
 		return err
+	}
+	if *profile != "" {
+		stop, err := profileTo(*profile)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
 	}
 	chosen, err := choose(*only, flags.Args())
 	if err != nil {
@@ -115,6 +124,21 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	return nil
+}
+
+// profileTo profiles this program until stop is called.
+func profileTo(path string) (stop func() error, err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
 }
 
 // choose returns the sections that were asked for, as a list and as further words;
