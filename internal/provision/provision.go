@@ -4,6 +4,7 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,30 +92,36 @@ func Streams(ctx context.Context, js jetstream.JetStream, fleet config.Fleet) er
 	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: api.LogStream, Description: "output of runs, a message a line", Subjects: []string{"tidewait.log.>"},
 		MaxAge: fleet.LogTTL, MaxBytes: fleet.LogBytes, Discard: jetstream.DiscardOld, Compression: jetstream.S2Compression,
+		Replicas: fleet.StreamReplicas,
 	})
 	if err != nil {
 		return fmt.Errorf("make stream %s: %w", api.LogStream, err)
 	}
-	if err := bucket(ctx, js, api.BucketWorkspaces, "workspaces on their way to a gateway or a node", fleet.ObjectTTL, 0); err != nil {
+	workspaces := jetstream.ObjectStoreConfig{
+		Bucket: api.BucketWorkspaces, Description: "workspaces on their way to a gateway or a node", TTL: fleet.ObjectTTL,
+		Replicas: fleet.StreamReplicas,
+	}
+	if err := bucket(ctx, js, workspaces); err != nil {
 		return err
 	}
-	return bucket(ctx, js, api.BucketBundles, "git bundles of launches", 0, fleet.BundleBytes)
+	return bucket(ctx, js, jetstream.ObjectStoreConfig{
+		Bucket: api.BucketBundles, Description: "git bundles of launches", MaxBytes: fleet.BundleBytes, Replicas: fleet.StreamReplicas,
+	})
 }
 
 // NodeBucket makes the bucket for one node's results.
 func NodeBucket(ctx context.Context, js jetstream.JetStream, node string, fleet config.Fleet) error {
-	return bucket(ctx, js, api.BucketResults(node), "results of runs on node "+node, fleet.ObjectTTL, 0)
+	return bucket(ctx, js, jetstream.ObjectStoreConfig{
+		Bucket: api.BucketResults(node), Description: "results of runs on node " + node, TTL: fleet.ObjectTTL, Replicas: fleet.StreamReplicas,
+	})
 }
 
-// bucket makes an object store. What is in it is removed after ttl; 0: never. It
-// holds at most bytes; 0: as many as NATS gives the account.
-func bucket(ctx context.Context, js jetstream.JetStream, name, description string, ttl time.Duration, bytes int64) error {
-	if bytes == 0 {
-		bytes = -1
-	}
-	_, err := js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: name, Description: description, TTL: ttl, MaxBytes: bytes})
-	if err != nil {
-		return fmt.Errorf("make bucket %s: %w", name, err)
+// bucket makes an object store. Without MaxBytes it holds as many as NATS gives the
+// account.
+func bucket(ctx context.Context, js jetstream.JetStream, c jetstream.ObjectStoreConfig) error {
+	c.MaxBytes = cmp.Or(c.MaxBytes, -1)
+	if _, err := js.CreateOrUpdateObjectStore(ctx, c); err != nil {
+		return fmt.Errorf("make bucket %s: %w", c.Bucket, err)
 	}
 	return nil
 }
