@@ -14,6 +14,7 @@ GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOFUMPT       := mvdan.cc/gofumpt@v0.12.0
 WORKFLOWCHECK := go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+BENCHSTAT     := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
 TEST_PACKAGES ?= ./...
 TEST_TIMEOUT  ?= 30m# of each package's tests
@@ -26,6 +27,8 @@ TIDEWAIT_FAULT_MINUTES ?= 20# of random faults of make faults
 TIDEWAIT_FAULT_SEED ?= $(shell date +%s)# of the same
 BOOTS ?= 500# of make boots
 VULN_FLAGS ?=# --if-reachable: a database that cannot be reached is no failure
+BENCH_OUT ?= $(CURDIR)/.data/bench.txt# where make bench writes its figures
+BENCH_BASELINE ?= $(CURDIR)/bench/baseline.txt# what make bench-compare compares them with
 
 .PHONY: help
 help: ## List the targets
@@ -104,10 +107,30 @@ faults: deps build ## Let every fault happen at every step of both backends, the
 boots: deps ## Boot BOOTS microVMs one after another; none may fail
 	TIDEWAIT_BOOTS=$(BOOTS) go test -count=1 -timeout 2h -run '^TestBoots$$' -v ./internal/vm/qemu
 
+# Pure code, whose speed is most of what the sections of bench measure.
+BENCH_PURE := ./internal/capacity ./internal/scaler ./internal/oam ./internal/secret/redact ./internal/vm/segment
+
 .PHONY: bench
-bench: deps build ## Measure speed and memory, and print a table
-	go test -run '^$$' -bench . -benchmem ./internal/...
-	go run ./bench
+bench: deps build ## Measure every figure beside its reference, in a quarter of an hour, into BENCH_OUT
+	@mkdir -p $(dir $(BENCH_OUT)) && rm -f $(BENCH_OUT)
+	go run ./bench -short -save $(BENCH_OUT)
+	go test -run '^$$' -bench . -benchmem -benchtime 100ms -count 5 $(BENCH_PURE) | tee -a $(BENCH_OUT)
+	@echo 'make bench-compare says what of this differs from $(BENCH_BASELINE)'
+
+.PHONY: bench-compare
+bench-compare: ## Say which figures of BENCH_OUT differ from BENCH_BASELINE, and which differences are noise
+	@build/gotool $(BIN) $(BENCHSTAT)
+	@go run ./bench compare -benchstat $(BIN)/benchstat $(BENCH_BASELINE) $(BENCH_OUT)
+
+.PHONY: bench-long
+bench-long: deps build ## The same with all repetitions, all micro-benchmarks, a wait of two hours, and growth
+	go test -run '^$$' -bench . -benchmem -timeout 1h ./internal/...
+	go run ./bench -tries 720
+	go run ./bench growth
+
+.PHONY: bench-growth
+bench-growth: deps build ## Measure how the figures grow, with exponents
+	go run ./bench growth
 
 .PHONY: e2e-wasmcloud
 e2e-wasmcloud: deps build ## Deploy an application onto a real wasmCloud host; see docs/real-host.md

@@ -29,6 +29,7 @@ func Defaults() Settings {
 			ResultTTL:         2160 * time.Hour,
 			LogTTL:            168 * time.Hour,
 			LogBytes:          1 << 30,
+			StreamReplicas:    1,
 			Priority:          50,
 			Ageing:            30 * time.Minute,
 			HeadWindow:        64,

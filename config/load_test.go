@@ -52,7 +52,7 @@ func TestDefaults(t *testing.T) {
 			SuspectAfter: 15 * time.Second, Lease: 90 * time.Second, LostAfter: 2 * time.Minute,
 			SweepInterval: 30 * time.Second, ObjectTTL: 24 * time.Hour, LogTTL: 168 * time.Hour,
 			RunTTL: 2160 * time.Hour, WaitTTL: 2160 * time.Hour, ResultTTL: 2160 * time.Hour,
-			LogBytes: 1073741824, Priority: 50, Ageing: 30 * time.Minute, HeadWindow: 64,
+			LogBytes: 1073741824, StreamReplicas: 1, Priority: 50, Ageing: 30 * time.Minute, HeadWindow: 64,
 		},
 		Node: config.Node{
 			Labels: map[string]string{}, Backends: []string{"microvm", "process"}, Slots: 16, StartLimit: 2,
@@ -103,7 +103,7 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 		"fleet.turn", "fleet.max_wait", "fleet.retry_interval", "fleet.attempt_backoff", "fleet.heartbeat_interval", "fleet.suspect_after",
 		"fleet.lease", "fleet.lost_after", "fleet.sweep_interval", "fleet.object_ttl", "fleet.log_ttl",
 		"fleet.bundle_bytes", "fleet.run_ttl", "fleet.wait_ttl", "fleet.result_ttl",
-		"fleet.log_bytes", "fleet.priority", "fleet.ageing", "fleet.head_window",
+		"fleet.log_bytes", "fleet.stream_replicas", "fleet.priority", "fleet.ageing", "fleet.head_window",
 		"node.id", "node.labels", "node.backends", "node.cpus", "node.memory", "node.disk", "node.slots",
 		"node.start_limit", "node.kernel", "node.modules", "node.guest_image", "node.qemu", "node.accel",
 		"node.boot_timeout", "node.step_timeout", "node.kill_grace", "node.result_files", "node.result_bytes",

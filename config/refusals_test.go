@@ -14,7 +14,7 @@ import (
 func TestFileRefusals(t *testing.T) {
 	for _, c := range []struct{ name, yaml, want string }{
 		{"unknown key", "fleet:\n  trun: 1h\n", "fleet.trun (tidewait.yaml:2): no such key; fleet has turn, max_wait, " +
-			"retry_interval, attempt_backoff, heartbeat_interval, suspect_after, lease, lost_after, sweep_interval, object_ttl, bundle_bytes, run_ttl, wait_ttl, result_ttl, log_ttl, log_bytes, priority, ageing, head_window"},
+			"retry_interval, attempt_backoff, heartbeat_interval, suspect_after, lease, lost_after, sweep_interval, object_ttl, bundle_bytes, run_ttl, wait_ttl, result_ttl, log_ttl, log_bytes, stream_replicas, priority, ageing, head_window"},
 		{"unknown section", "flet: {}\n", "flet (tidewait.yaml:1): no such key; " +
 			"the top level has data_dir, log, telemetry, temporal, codec, nats, postgres, fleet, node, gateway, wadm, dev"},
 		{"upper case", "Log: {}\n", "Log (tidewait.yaml:1): no such key; " +

@@ -90,6 +90,7 @@ type Fleet struct {
 	ResultTTL         time.Duration `mapstructure:"result_ttl"`         // branches and bundles of launches that ended; 0: for ever
 	LogTTL            time.Duration `mapstructure:"log_ttl"`            // run logs in JetStream
 	LogBytes          int64         `mapstructure:"log_bytes"`          // run logs in JetStream, in all
+	StreamReplicas    int           `mapstructure:"stream_replicas"`    // copies of each stream and bucket in a cluster of NATS
 	Priority          int           `mapstructure:"priority"`           // of a mission that names none
 	Ageing            time.Duration `mapstructure:"ageing"`             // of waiting is worth one step of priority
 	HeadWindow        int           `mapstructure:"head_window"`        // places in line whose retries are not stretched

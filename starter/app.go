@@ -11,6 +11,7 @@ import (
 
 	"tidewait/config"
 	"tidewait/internal/ledger"
+	"tidewait/internal/release"
 	"tidewait/internal/render"
 	"tidewait/internal/wadm"
 )
@@ -94,7 +95,7 @@ func appAccount(cmd *cobra.Command) (string, error) {
 }
 
 func newApps(c *cli, conn *nats.Conn, settings config.Settings, account string, actor *string) *apps {
-	client := wadm.Client{Conn: conn, Prefix: settings.Wadm.APIPrefix, Lattice: settings.Wadm.Lattice}
+	client := wadm.Client{Conn: conn, Prefix: settings.Wadm.APIPrefix, Lattice: settings.Wadm.Lattice, Release: release.This()}
 	if account != "" {
 		client.Prefix = account + "." + client.Prefix
 	}
@@ -133,6 +134,9 @@ func (a *apps) fault(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &refused):
+		if release.IsRefusal(refused.Message) {
+			return &fault{exitUsage, err}
+		}
 		return &fault{exitFailed, err}
 	case errors.Is(err, nats.ErrNoResponders):
 		return unreachable("nobody answers the API of applications (%s.>) on %s; %s", a.client.Prefix, a.url, remedy)

@@ -40,9 +40,9 @@ func nodeListCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&request.Status, "status", "", "only those in this state: ready, cordoned, draining, drained, suspect, down, retired")
+	cmd.Flags().StringVar(&request.Status, "status", "", "only those in this state: ready, cordoned, draining, drained, suspect, down, retired, refused")
 	cmd.Flags().IntVar(&request.Limit, "limit", 0, "how many at most (default 500)")
-	mustComplete(cmd, "status", []string{"ready", "cordoned", "draining", "drained", "suspect", "down", "retired"})
+	mustComplete(cmd, "status", []string{"ready", "cordoned", "draining", "drained", "suspect", "down", "retired", "refused"})
 	return cmd
 }
 

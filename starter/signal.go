@@ -34,6 +34,9 @@ func (c *cli) signal(cmd *cobra.Command, s workflowSignal) error {
 		return err
 	}
 	ctx := cmd.Context()
+	if err := c.suits(ctx, settings); err != nil {
+		return err
+	}
 	temporal, err := c.dialNamespace(ctx, settings)
 	if err != nil {
 		return err

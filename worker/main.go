@@ -14,10 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"tidewait/config"
+	"tidewait/internal/release"
 )
 
-// version is set by the linker.
-var version = "0.1.0-dev"
+// version is this program's.
+var version = release.This().Version
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -28,6 +28,7 @@ const (
 	SubjectNodeRetire   = "tidewait.api.node.retire"   // NodeRequest → Node
 	SubjectNodeUnretire = "tidewait.api.node.unretire" // NodeRequest → Node
 	SubjectWaitList     = "tidewait.api.wait.list"     // WaitRequest → WaitList
+	SubjectRelease      = "tidewait.api.release"       // nothing → EngineRelease
 	SubjectAppImport    = "tidewait.api.app.import"    // ImportRequest → ImportReply
 	SubjectAppShow      = "tidewait.api.app.show"      // AppRequest → AppDetail
 )
@@ -37,9 +38,15 @@ const (
 // "bundle" (ResultsRequest → BundleReply).
 func SubjectGateway(id, verb string) string { return "tidewait.gateway." + id + "." + verb }
 
+// EngineRelease is what an engine is.
+type EngineRelease struct {
+	Version  string `json:"version"`
+	Protocol int    `json:"protocol"`
+}
+
 // Error is the reply to a request that failed. Code is from a closed list:
-// "not_found", "invalid", "conflict", "unavailable", "internal", and
-// [CodeSecretUnavailable].
+// "not_found", "invalid", "conflict", "unavailable", "internal",
+// [CodeSecretUnavailable], and those of package release.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -271,7 +278,8 @@ type NodeList struct {
 // Node is one machine of the fleet.
 type Node struct {
 	ID          string             `json:"id"`
-	State       string             `json:"state"` // ready, cordoned, draining, drained, suspect, down, retired
+	State       string             `json:"state"`               // ready, cordoned, draining, drained, suspect, down, retired, refused
+	StateCode   string             `json:"stateCode,omitempty"` // of refused: one of package release
 	StateReason string             `json:"stateReason,omitempty"`
 	StateActor  string             `json:"stateActor,omitempty"`
 	StateSince  time.Time          `json:"stateSince"`

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"tidewait/internal/release"
 )
 
 // HeaderActor is the header of a request that says who makes it. An addition:
@@ -49,6 +51,9 @@ type Client struct {
 	Prefix  string // empty: DefaultPrefix
 	Lattice string // empty: DefaultLattice
 	Actor   string // who asks; empty: it is not said
+	// Release is what asks, a program of Tidewait's; zero: it is not said, and no
+	// server refuses the request for it.
+	Release release.Release
 }
 
 // Put stores one version of an application, a document in JSON.
@@ -198,10 +203,13 @@ func (c Client) message(op Operation, name string, header nats.Header, body []by
 	if err := checkToken("the name of a lattice", lattice); err != nil {
 		return nil, err
 	}
+	if header == nil {
+		header = nats.Header{}
+	}
+	if c.Release != (release.Release{}) {
+		c.Release.Stamp(header)
+	}
 	if c.Actor != "" {
-		if header == nil {
-			header = nats.Header{}
-		}
 		header.Set(HeaderActor, oneLine(c.Actor))
 	}
 	return &nats.Msg{Subject: Subject(prefix, lattice, op, name), Header: header, Data: body}, nil
