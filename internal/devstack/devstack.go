@@ -45,6 +45,9 @@ type Options struct {
 	PostgresBin string
 	// UI also serves Temporal's Web UI.
 	UI bool
+	// TemporalSettings are further dynamic configuration of Temporal, each
+	// key=value.
+	TemporalSettings []string
 	// Ports fixes ports. One that is 0 stays what it was in Dir when it is
 	// still free, and is chosen otherwise.
 	Ports Ports
