@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -289,8 +291,7 @@ func (c *chaos) keepsWaiting() {
 func (c *chaos) leavesNothing(l chaosLoad) {
 	c.t.Helper()
 	c.nothingLeft()
-	cell := c.cell()
-	c.eventually("every process of a machine is gone", func() bool { return len(cell.machineProcesses()) == 0 }, func() any { return cell.machineProcesses() })
+	c.eventually("every process of a machine is gone", func() bool { return len(c.machineProcesses()) == 0 }, func() any { return c.machineProcesses() })
 	require.Equal(c.t, 1, c.count("SELECT count(*) FROM open_waits"), "of application moon")
 	for _, table := range []string{"capacity_waits", "capacity_holds", "topology_runs WHERE status IN ('starting', 'running')", "mission_phases WHERE status IN ('pending', 'running')"} {
 		require.Zero(c.t, c.count("SELECT count(*) FROM "+table), table)
@@ -306,6 +307,31 @@ func (c *chaos) leavesNothing(l chaosLoad) {
 	wrong, err := ledger.Audit(c.t.Context())
 	require.NoError(c.t, err)
 	require.Empty(c.t, wrong)
+}
+
+// machineProcesses lists processes in namespaces of their own that were made of a
+// node's directory, and those that work there. Whoever shares the test's namespace
+// sees the file systems that the test has mounted.
+func (c *chaos) machineProcesses() []string {
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	require.NoError(c.t, err)
+	nodes := filepath.Join(c.dir, "node") + "/"
+	entries, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(c.t, err)
+	var found []string
+	for _, dir := range entries {
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if strings.Contains(string(line), "tidewait-worker") {
+			continue // it may be in a machine's directory while it starts that
+		}
+		namespace, _ := os.Readlink(filepath.Join(dir, "ns", "mnt"))
+		mounts, _ := os.ReadFile(filepath.Join(dir, "mountinfo"))
+		cwd, _ := os.Readlink(filepath.Join(dir, "cwd"))
+		if strings.HasPrefix(cwd, nodes) || namespace != own && strings.Contains(string(mounts), nodes) {
+			found = append(found, filepath.Base(dir)+" "+strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
 }
 
 // running are the ids of the workflows that run.

@@ -23,17 +23,14 @@ import (
 // workflows that one build began are brought to their end by the other.
 func TestRollingUpgrade(t *testing.T) {
 	long(t, 45*time.Second)
-	builds := map[string]string{}
-	for _, version := range []string{"0.1.0-a", "0.1.0-b"} {
-		builds[version] = buildWorker(t, "-ldflags", "-X main.version="+version)
-	}
 	current := filepath.Join(t.TempDir(), "tidewait-worker")
-	use := func(version string) {
+	use := func(build string) {
 		require.NoError(t, os.RemoveAll(current))
-		require.NoError(t, os.Symlink(builds[version], current))
+		require.NoError(t, os.Symlink(build, current))
 	}
-	use("0.1.0-a")
+	use(filepath.Join(bin, "tidewait-worker"))
 	p := startServices(t, current, keepRuns)
+	next := buildWorker(t, "-ldflags", "-X main.version=0.1.0-next")
 	engines := []*local.Worker{p.role("engine-1", "engine"), p.role("engine-2", "engine")}
 	gateway := p.role("gateway", "gateway", "TIDEWAIT_GATEWAY_ID=gw")
 	nodes := map[string]*local.Worker{}
@@ -57,7 +54,7 @@ func TestRollingUpgrade(t *testing.T) {
 		require.NoError(t, w.Start(t.Context()))
 		load.more()
 	}
-	use("0.1.0-b")
+	use(next)
 	replace(engines[0])
 	s.put(shop("during", "v1"))
 	_, err := s.api.Deploy(s.ctx(), "during", nil)
@@ -80,8 +77,8 @@ func TestRollingUpgrade(t *testing.T) {
 			s.told()["component.scale "+app+"-web"], s.told()["provider.start "+app+"-http"], s.told()["link.put "+app+"-http"], s.told()["config.put "+app+"-listen"],
 		}, "each host was told once")
 	}
-	require.Equal(t, 2, p.count("SELECT count(*) FROM nodes WHERE version = '0.1.0-b'"))
-	require.Equal(t, 1, p.count("SELECT count(*) FROM gateways WHERE version = '0.1.0-b'"))
+	require.Equal(t, 2, p.count("SELECT count(*) FROM nodes WHERE version = '0.1.0-next'"))
+	require.Equal(t, 1, p.count("SELECT count(*) FROM gateways WHERE version = '0.1.0-next'"))
 	require.Equal(t, 2, p.buildsOf("mission.held"), "one build began it, and the other ended it")
 	p.eventually("the other build looks at what the first has deployed", func() bool { return p.buildsOf("app.default.default.before") == 2 }, func() any { return nil })
 	p.nothingLeft()
