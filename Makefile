@@ -103,7 +103,7 @@ placements: deps ## Place, refuse and release PLACEMENTS times at random while n
 		go test -count=1 -timeout 6h -v -run '^TestPlacements$$' ./internal/store
 
 .PHONY: wakes
-wakes: deps ## Wake one application WAKES times, across a continue-as-new for every ninety
+wakes: deps ## Wake one application WAKES times, across a continue-as-new for every hundred
 	TIDEWAIT_WAKES=$(WAKES) go test -count=1 -timeout 2h -v -run '^TestApplicationLivesLong$$' ./workflows
 
 .PHONY: boots

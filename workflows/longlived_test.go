@@ -20,25 +20,20 @@ import (
 	"tidewait/workflows"
 )
 
-// wakesInARun is about how often an application is woken before its history is
-// begun anew in TestApplicationLivesLong; a wake that is looked at has seven events,
-// and two that come together have fewer.
-const wakesInARun = 90
-
-// TestApplicationLivesLong wakes an application again and again, on a server that
-// has it begin its history anew after every ninety wakes or so. Each look counts
-// one more failure on what the look before had left, so that whatever were
-// forgotten between two runs would be missing from then on.
+// TestApplicationLivesLong wakes an application again and again, ten times at once
+// on average, on a server that has it begin its history anew after less than a
+// hundred wakes. Each look counts one more failure on what the look before had left,
+// so that whatever were forgotten between two runs would be missing from then on.
 func TestApplicationLivesLong(t *testing.T) {
-	wakes := 200
+	wakes := 1000
 	if text := os.Getenv("TIDEWAIT_WAKES"); text != "" {
 		var err error
 		wakes, err = strconv.Atoi(text)
 		require.NoError(t, err, "TIDEWAIT_WAKES")
 	}
-	s := startServerWith(t, fmt.Sprintf("limit.historyCount.suggestContinueAsNew=%d", 6*wakesInARun)).in(t)
+	s := startServerWith(t, "limit.historyCount.suggestContinueAsNew=120").in(t)
 	f := newFakes()
-	l := &longLived{t: t, looked: make(chan struct{}, wakes), nudged: map[string]string{}}
+	l := &longLived{t: t, looked: make(chan struct{}, 2*wakes), nudged: map[string]string{}}
 	f.assess = l.assess
 	s.serve(f)
 	began := time.Now()
@@ -47,21 +42,17 @@ func TestApplicationLivesLong(t *testing.T) {
 	l.shows(s)
 
 	nudges := 0
-	for i := 1; i <= wakes; i++ {
-		if i%100 == 0 {
+	for sent, burst := 0, 0; sent < wakes; burst++ {
+		for range min(1+burst%19, wakes-sent) {
+			sent++
+			if sent%100 > 0 {
+				require.NoError(t, s.SignalWorkflow(t.Context(), appID, "", api.SignalWake, nil))
+				continue
+			}
 			nudges++
 			require.NoError(t, s.SignalWorkflow(t.Context(), appID, "", api.SignalNudge, api.Nudge{Actor: fmt.Sprintf("ann-%d", nudges)}))
-		} else {
-			require.NoError(t, s.SignalWorkflow(t.Context(), appID, "", api.SignalWake, nil))
 		}
-		select {
-		case <-l.looked:
-		case <-time.After(time.Minute):
-			t.Fatalf("nobody looked after wake %d", i)
-		}
-		for len(l.looked) > 0 { // a run that begins looks without being woken
-			<-l.looked
-		}
+		l.await(sent)
 	}
 	s.revise(2)
 	eventually(t, func() bool { return s.atRest() }, "it does not come to rest")
@@ -90,6 +81,19 @@ type longLived struct {
 	looks  int
 	nudged map[string]string // actors by the keys of what they did
 	wrong  []string
+}
+
+// await waits for a look, and forgets all that were taken already.
+func (l *longLived) await(sent int) {
+	l.t.Helper()
+	select {
+	case <-l.looked:
+	case <-time.After(time.Minute):
+		l.t.Fatalf("nobody looked after %d wakes", sent)
+	}
+	for len(l.looked) > 0 {
+		<-l.looked
+	}
 }
 
 func (l *longLived) count() int {

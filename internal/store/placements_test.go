@@ -498,7 +498,7 @@ func (l *lane) silence() {
 			return err
 		}
 		defer conn.Close(ctx)
-		_, err = conn.Exec(ctx, "UPDATE nodes SET heartbeat_at = heartbeat_at - interval '10 minutes' WHERE id = $1", a.id)
+		_, err = conn.Exec(ctx, "UPDATE nodes SET heartbeat_at = heartbeat_at - interval '10 minutes', lost_at = lost_at - interval '10 minutes' WHERE id = $1", a.id)
 		return err
 	})
 	a.mu.Unlock()
