@@ -25,10 +25,15 @@ FUZZ_KEEP     ?= 0# inputs that reached new code to keep as seeds, of each targe
 SIMULATED_HOURS ?= 1000000# of make simulate
 TIDEWAIT_FAULT_MINUTES ?= 20# of random faults of make faults
 TIDEWAIT_FAULT_SEED ?= $(shell date +%s)# of the same
+TIDEWAIT_FAULT_ROUND ?=# to begin with, of the rounds under load
 BOOTS ?= 500# of make boots
 VULN_FLAGS ?=# --if-reachable: a database that cannot be reached is no failure
 BENCH_OUT ?= $(CURDIR)/.data/bench.txt# where make bench writes its figures
 BENCH_BASELINE ?= $(CURDIR)/bench/baseline.txt# what make bench-compare compares them with
+PLACEMENTS ?= 1000000# operations of make placements
+PLACEMENT_MINUTES ?= 0# after which it stops all the same; 0: never
+PLACEMENT_SEED ?= $(shell date +%s)# of the same
+WAKES ?= 10000# of the application of make wakes
 
 .PHONY: help
 help: ## List the targets
@@ -102,6 +107,21 @@ simulate: ## Play the order of phases for SIMULATED_HOURS, event by event
 faults: deps build ## Let every fault happen at every step of both backends, then random ones for TIDEWAIT_FAULT_MINUTES
 	TIDEWAIT_FAULT_MINUTES=$(TIDEWAIT_FAULT_MINUTES) TIDEWAIT_FAULT_SEED=$(TIDEWAIT_FAULT_SEED) \
 		go test -count=1 -timeout 3h -v -run '^Test(FaultMatrix|FaultsOfMicroVMs|RandomFaults)$$' ./internal/e2e
+	$(MAKE) --no-print-directory chaos
+
+.PHONY: chaos
+chaos: deps build ## Let random faults happen under a load of missions and applications for TIDEWAIT_FAULT_MINUTES
+	TIDEWAIT_FAULT_MINUTES=$(TIDEWAIT_FAULT_MINUTES) TIDEWAIT_FAULT_SEED=$(TIDEWAIT_FAULT_SEED) TIDEWAIT_FAULT_ROUND=$(TIDEWAIT_FAULT_ROUND) \
+		go test -count=1 -timeout 3h -v -run '^TestChaos$$' ./internal/e2e
+
+.PHONY: placements
+placements: deps ## Place, refuse and release PLACEMENTS times at random while nodes are lost and connections break
+	TIDEWAIT_PLACEMENTS=$(PLACEMENTS) TIDEWAIT_PLACEMENT_MINUTES=$(PLACEMENT_MINUTES) TIDEWAIT_PLACEMENT_SEED=$(PLACEMENT_SEED) \
+		go test -count=1 -timeout 6h -v -run '^TestPlacements$$' ./internal/store
+
+.PHONY: wakes
+wakes: deps ## Wake one application WAKES times, across a continue-as-new for every hundred
+	TIDEWAIT_WAKES=$(WAKES) go test -count=1 -timeout 2h -v -run '^TestApplicationLivesLong$$' ./workflows
 
 .PHONY: boots
 boots: deps ## Boot BOOTS microVMs one after another; none may fail

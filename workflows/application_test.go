@@ -458,8 +458,5 @@ func recordAppUnobserved(s server, f *fakes) {
 
 func recordLattice(s server, f *fakes) {
 	s.serve(f)
-	_, err := s.ExecuteWorkflow(s.t.Context(), client.StartWorkflowOptions{
-		ID: latticeID, TaskQueue: workflows.TaskQueue, TypedSearchAttributes: workflows.LatticeAttributes("default"),
-	}, api.LatticeWorkflow, workflows.LatticeInput{Account: "default", Lattice: "default"})
-	require.NoError(s.t, err)
+	s.startLattice()
 }

@@ -48,6 +48,9 @@ type Options struct {
 	// Codec has the Web UI ask a codec server at CodecAddress, which the caller
 	// starts.
 	Codec bool
+	// TemporalSettings are further dynamic configuration of Temporal, each
+	// key=value.
+	TemporalSettings []string
 	// Ports fixes ports. One that is 0 stays what it was in Dir when it is
 	// still free, and is chosen otherwise.
 	Ports Ports
