@@ -224,8 +224,8 @@ var pages = map[string]page{
 	}},
 	"an application that lacks a configuration": {"app.default.east.needy", "waiting for dependency", "dependency", []string{
 		"waiting for dependency (config_missing), as of 20",
-		"why: configuration outside does not exist in the lattice and is not the application's to make\n",
-		"next look: when it appears, which is asked again and again\n", "make it: wash config put NAME key=value\n",
+		"why: configuration outside does not exist in the lattice and is not the application’s to make\n",
+		"make it: wash config put NAME key=value\n",
 	}},
 }
 
