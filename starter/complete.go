@@ -30,17 +30,27 @@ func (c *cli) complete(cmd *cobra.Command, words func(context.Context, *engine) 
 	return words(ctx, e), cobra.ShellCompDirectiveNoFileComp
 }
 
-func (c *cli) completeMissions(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// first completes the first argument with words of the engine.
+func (c *cli) first(cmd *cobra.Command, args []string, words func(context.Context, *engine) []string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return c.complete(cmd, func(ctx context.Context, e *engine) []string {
+	return c.complete(cmd, words)
+}
+
+// names are those of a list.
+func names[T any](list []T, name func(T) string) []string {
+	all := make([]string, len(list))
+	for i, item := range list {
+		all[i] = name(item)
+	}
+	return all
+}
+
+func (c *cli) completeMissions(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return c.first(cmd, args, func(ctx context.Context, e *engine) []string {
 		list, _ := ask[api.MissionList](ctx, e, api.SubjectMissionList, api.ListRequest{})
-		names := make([]string, len(list.Missions))
-		for i, m := range list.Missions {
-			names[i] = m.Name
-		}
-		return names
+		return names(list.Missions, func(m api.Mission) string { return m.Name })
 	})
 }
 
@@ -50,25 +60,14 @@ func (c *cli) completePhases(cmd *cobra.Command, args []string, word string) ([]
 	}
 	return c.complete(cmd, func(ctx context.Context, e *engine) []string {
 		detail, _ := showMission(ctx, e, args[0], 0)
-		names := make([]string, len(detail.PhaseList))
-		for i, p := range detail.PhaseList {
-			names[i] = p.Name
-		}
-		return names
+		return names(detail.PhaseList, func(p api.Phase) string { return p.Name })
 	})
 }
 
 func (c *cli) completeNodes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return c.complete(cmd, func(ctx context.Context, e *engine) []string {
+	return c.first(cmd, args, func(ctx context.Context, e *engine) []string {
 		list, _ := ask[api.NodeList](ctx, e, api.SubjectNodeList, api.ListRequest{})
-		names := make([]string, len(list.Nodes))
-		for i, n := range list.Nodes {
-			names[i] = n.ID
-		}
-		return names
+		return names(list.Nodes, func(n api.Node) string { return n.ID })
 	})
 }
 
@@ -91,16 +90,10 @@ func (c *cli) completeWaits(cmd *cobra.Command) {
 }
 
 func (c *cli) completeLattices(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return c.complete(cmd, func(ctx context.Context, e *engine) []string {
+	return c.first(cmd, args, func(ctx context.Context, e *engine) []string {
 		list, _ := ask[api.LatticeList](ctx, e, api.SubjectLatticeList, api.ListRequest{})
-		names := make([]string, len(list.Lattices))
-		for i, l := range list.Lattices {
-			names[i] = l.Lattice
-		}
-		return slices.Compact(slices.Sorted(slices.Values(names)))
+		all := names(list.Lattices, func(l api.Lattice) string { return l.Lattice })
+		return slices.Compact(slices.Sorted(slices.Values(all)))
 	})
 }
 

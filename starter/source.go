@@ -42,22 +42,27 @@ func (h holder) diff(ctx context.Context, phase string, stat bool) (api.Diff, er
 
 func (h holder) bundle(ctx context.Context, partial string) (path, branch string, err error) {
 	request := api.ResultsRequest{Mission: h.mission, Launch: h.launch, Partial: partial}
-	reply, err := askGateway[api.BundleReply](ctx, h.e, h.gateway, "bundle", request)
-	if err != nil {
-		return "", "", err
-	}
-	path, err = h.e.download(ctx, reply.Bucket, reply.Object, reply.SHA256)
-	return path, reply.Branch, err
+	return downloaded(ctx, h, "bundle", request, func(r api.BundleReply) (made, string) { return made{r.Bucket, r.Object, r.SHA256}, r.Branch })
 }
 
 func (h holder) archive(ctx context.Context, phase string) (path, commit string, err error) {
 	request := api.ArchiveRequest{Mission: h.mission, Launch: h.launch, Phase: phase}
-	reply, err := askGateway[api.ArchiveReply](ctx, h.e, h.gateway, "archive", request)
+	return downloaded(ctx, h, "archive", request, func(r api.ArchiveReply) (made, string) { return made{r.Bucket, r.Object, r.SHA256}, r.Commit })
+}
+
+// made is an object that a gateway has made of something.
+type made struct{ bucket, object, sha256 string }
+
+// downloaded asks a gateway to make an object, and downloads it. It returns what the
+// object is of, too.
+func downloaded[Reply any](ctx context.Context, h holder, verb string, request any, read func(Reply) (made, string)) (path, of string, err error) {
+	reply, err := askGateway[Reply](ctx, h.e, h.gateway, verb, request)
 	if err != nil {
 		return "", "", err
 	}
-	path, err = h.e.download(ctx, reply.Bucket, reply.Object, reply.SHA256)
-	return path, reply.Commit, err
+	object, of := read(reply)
+	path, err = h.e.download(ctx, object.bucket, object.object, object.sha256)
+	return path, of, err
 }
 
 // keptAway is what a gateway that does not answer has kept of a launch in the object

@@ -2,12 +2,12 @@ package workflows
 
 import (
 	"fmt"
-	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
 	"tidewait/internal/api"
 	"tidewait/internal/ledger"
+	"tidewait/internal/storable"
 )
 
 // cancellation is how a person ends a workflow: by the cancel signal, which
@@ -106,9 +106,5 @@ func readWords(said any) (actor, words string) {
 			}
 		}
 	}
-	return storable(actor), storable(words)
-}
-
-func storable(text string) string {
-	return clipTo(wordsLength, strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
+	return clipTo(wordsLength, storable.Text(actor)), clipTo(wordsLength, storable.Text(words))
 }

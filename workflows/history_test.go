@@ -65,7 +65,7 @@ func TestHistoryBudgets(t *testing.T) {
 		t.Logf("%d events of the phase, %d of the mission, %d tries", len(history), len(mission), tries.Load())
 		require.LessOrEqual(t, len(history), quietWaitEvents)
 		require.LessOrEqual(t, len(mission), missionEvents+eventsPerTold)
-		require.GreaterOrEqual(t, tries.Load(), int64(4))
+		require.GreaterOrEqual(t, tries.Load(), int64(2), "tries cost nothing; how many there are in the time is the machine's to say")
 		require.Equal(t, 1, count(history, enumspb.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED), "its end tells the mission by itself")
 		require.Equal(t, 1, count(history, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED), "the retry; the first and the last look are local")
 	})

@@ -8,12 +8,12 @@ import (
 // Act is something a person did to a mission, a phase, a node or an application.
 type Act struct {
 	// Verb is nudge, cancel or release of a mission and its phases; cordon,
-	// uncordon, drain, undrain, retire or unretire of a node; deploy, undeploy,
+	// uncordon, drain, undrain, retire or unretire of a node; put, deploy, undeploy,
 	// delete or nudge of an application.
 	Verb    string    `json:"verb"`
 	Actor   string    `json:"actor,omitempty"`   // as the client says; empty: it did not
 	Note    string    `json:"note,omitempty"`    // why
-	Version *string   `json:"version,omitempty"` // of the application that was deployed or deleted
+	Version *string   `json:"version,omitempty"` // of the application that was put, deployed or deleted
 	Via     string    `json:"via,omitempty"`     // one of the Via constants
 	At      time.Time `json:"at"`
 }

@@ -71,26 +71,22 @@ func (r WaitRequest) Check() error {
 
 // missionOnly names a filter that leaves waits of missions only.
 func (r WaitRequest) missionOnly() string {
-	switch {
-	case r.Mission != "":
-		return "mission"
-	case r.Phase != "":
-		return "phase"
-	case r.Node != "":
-		return "node"
-	}
-	return ""
+	return firstGiven(filter{"mission", r.Mission}, filter{"phase", r.Phase}, filter{"node", r.Node})
 }
 
 // applicationOnly names a filter that leaves waits of applications only.
 func (r WaitRequest) applicationOnly() string {
-	switch {
-	case r.Lattice != "":
-		return "lattice"
-	case r.Application != "":
-		return "application"
-	case r.Account != "":
-		return "account"
+	return firstGiven(filter{"lattice", r.Lattice}, filter{"application", r.Application}, filter{"account", r.Account})
+}
+
+type filter struct{ name, value string }
+
+// firstGiven names the first of some filters that has a value; empty: none has.
+func firstGiven(filters ...filter) string {
+	for _, f := range filters {
+		if f.value != "" {
+			return f.name
+		}
 	}
 	return ""
 }

@@ -66,7 +66,7 @@ func TestApplications(t *testing.T) {
 	require.Equal(t, outcome{0, `NAME  LATEST  DEPLOYED  STATUS  SINCE  WHY  DESCRIPTION
 hello  v1  -  undeployed  -  -  A component that answers HTTP requests
 `, ""}, p.app("list"))
-	require.Equal(t, outcome{0, "application hello in lattice default  undeployed\n", ""}, p.app("status", "hello"))
+	require.Equal(t, outcome{0, "application hello in lattice default  undeployed\n  put  by US, MOMENT, version v1\n", ""}, p.app("status", "hello"))
 
 	require.Equal(t, outcome{0, "deployed hello version v1 in lattice default\nwaiting: " + never + "\n", ""}, p.app("deploy", "hello"))
 	waitsAre(p, "default/hello  lattice  never_observed")
@@ -87,8 +87,14 @@ hello  v2  v2  waiting  MOMENT  ` + never + `  A component that answers HTTP req
 	require.Equal(t, outcome{0, `application hello in lattice default  waiting · waiting for a host  AGE, no bound
   why  never_observed: ` + never + `
   since  MOMENT
-  looked  MOMENT
+  looked  MOMENT; next when a host appears
+  you can start a host in the lattice that suits
+  see which hosts there are, and what they run: tidewait lattice show default
+  try now: tidewait app nudge hello --lattice default
+  give up: tidewait app undeploy hello --lattice default
+  put  by US, MOMENT, version v1
   deploy  by US, MOMENT, version v1
+  put  by US, MOMENT, version v2
   deploy  by US, MOMENT, version v2
 
 KIND  NAME  STATUS  MESSAGE
@@ -101,7 +107,9 @@ v1  -
 v2  yes
 
 WHEN  ACT  VERSION  BY  NOTE
+MOMENT  put  v1  US  -
 MOMENT  deploy  v1  US  -
+MOMENT  put  v2  US  -
 MOMENT  deploy  v2  US  -
 `, ""}, p.app("history", "hello"))
 
@@ -137,7 +145,9 @@ v1  -
 v2  -
 
 WHEN  ACT  VERSION  BY  NOTE
+MOMENT  put  v1  US  -
 MOMENT  deploy  v1  US  -
+MOMENT  put  v2  US  -
 MOMENT  deploy  v2  US  -
 MOMENT  deploy  v1  US  -
 MOMENT  undeploy  v1  US  -
@@ -265,7 +275,7 @@ default  long  v3  refused  -  it is larger than NATS on ` + p.Stack.NATSURL + `
 default  long  v4  conflict  -  version "v5", which came after it, is stored already
 default  long  v5  conflict  -  a different manifest is stored under this version
 `, "tidewait: not brought: 6 versions, 2 deployments\n"}, p.importOnly(from, "long"))
-	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv5  -\n\nWHEN  ACT  VERSION  BY  NOTE\nMOMENT  deploy  v1  US  -\nMOMENT  delete  -  US  -\n", ""}, p.app("history", "long"))
+	require.Equal(t, outcome{0, "VERSION  DEPLOYED\nv5  -\n\nWHEN  ACT  VERSION  BY  NOTE\nMOMENT  deploy  v1  US  -\nMOMENT  delete  -  US  -\nMOMENT  put  v5  US  -\n", ""}, p.app("history", "long"))
 }
 
 // importOnly applies an import and keeps the lines about one application.

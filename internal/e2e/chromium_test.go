@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -101,17 +100,7 @@ func (b *browser) waitFor(says string) {
 
 func (b *browser) eventually(what string, holds func() bool) {
 	b.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			b.t.Fatalf("not so after %s: %s; the page says %s", patience, what, b.text())
-		}
-	}
+	eventually(b.t, what, holds, b.text)
 }
 
 // link returns where a link of a page leads that says exactly a text.

@@ -184,6 +184,14 @@ func (p *product) until(name, what string, wanted func(api.MissionDetail) bool) 
 // eventually waits for a condition; state says what was seen instead.
 func (p *product) eventually(what string, holds func() bool, state func() any) {
 	p.t.Helper()
+	eventually(p.t, what, holds, func() string {
+		seen, _ := json.MarshalIndent(state(), "", "  ")
+		return string(seen)
+	})
+}
+
+func eventually(t *testing.T, what string, holds func() bool, seen func() string) {
+	t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -192,8 +200,7 @@ func (p *product) eventually(what string, holds func() bool, state func() any) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			seen, _ := json.MarshalIndent(state(), "", "  ")
-			p.t.Fatalf("not so after %s: %s; seen: %s", patience, what, seen)
+			t.Fatalf("not so after %s: %s; seen: %s", patience, what, seen())
 		}
 	}
 }

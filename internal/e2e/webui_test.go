@@ -51,25 +51,25 @@ func TestWebUI(t *testing.T) {
 	store := shop("store", "v1")
 	store["spec"].(object)["components"].([]object)[1]["properties"].(object)["image"] = missing
 	east.deploy(store)
+	east.deploy(manifest("needy", "v1", with(component("web", webImage, instances(1)), "config", []object{{"name": "outside"}})))
 	p.until("port", "its second phase waits", func(m api.MissionDetail) bool { return m.PhaseList[1].Wait != nil })
 	east.until("store", "it has failed some times", func(s wadm.Status) bool { return s.Status.Attempt >= 4 })
 	p.listedAre(`ExecutionStatus="Running" AND TidewaitReason="observer_absent"`, 1)
-	p.listedAre(allThatWaits, 6)
+	p.listedAre(allThatWaits, 7)
 
 	b := startBrowser(t, p.Stack.UIURL)
 	t.Run("a person adds the columns", func(t *testing.T) { addsColumns(b.in(t)) })
 	t.Run("the list shows every wait and why", func(t *testing.T) { readsTheList(b.in(t)) })
 	t.Run("a waiting phase", func(t *testing.T) { readsAPhase(b.in(t), p) })
 	t.Run("its mission", func(t *testing.T) { readsAMission(b.in(t), p) })
-	t.Run("a held phase", func(t *testing.T) { readsAHold(b.in(t), p) })
-	t.Run("a running phase", func(t *testing.T) { readsARun(b.in(t), p) })
-	t.Run("a phase that failed and will be tried again", func(t *testing.T) { readsABackoff(b.in(t), p) })
-	t.Run("a backing-off application", func(t *testing.T) { readsAnApplication(b.in(t), p) })
-	t.Run("a lattice without hosts", func(t *testing.T) { readsNeverObserved(b.in(t), p) })
+	for name, page := range pages {
+		t.Run(name, func(t *testing.T) { page.reads(b.in(t), p) })
+	}
 	t.Run("a lattice that nobody observes", func(t *testing.T) {
 		readsAnUnobservedLattice(b.in(t), p)
 	})
 	t.Run("queries of the documentation", func(t *testing.T) { runsDocumentedQueries(p.in(t)) })
+	t.Run("a gateway that is away", func(t *testing.T) { readsAnAbsentGateway(b.in(t), p.in(t)) })
 }
 
 // listedAre waits until as many workflows as that are listed.
@@ -128,6 +128,7 @@ func readsTheList(b *browser) {
 		"phase.flaky.fetch\tcommand_failed\tMOMENT\tattempt 1 of 3 failed: command \"sh\" exited with code 7; attempt 2 begins after a pause of 5m0s",
 		"app.default.west.shop\tnever_observed\tMOMENT\tno host of lattice west has been observed yet; nothing is started until one appears",
 		"app.default.dark.blind\tobserver_absent\tMOMENT\tno engine observes lattice dark, so nobody knows what runs there",
+		"app.default.east.needy\tconfig_missing\tMOMENT\tconfiguration outside does not exist in the lattice and is not the application's to make",
 		"app.default.east.store\tcommand_failed\tMOMENT\tfailed to fetch provider: failed to fetch provider under OCI reference `registry.example.com/http:0.22.1`",
 	} {
 		require.Contains(b.t, text, part)
@@ -183,42 +184,60 @@ func readsAMission(b *browser, p *product) {
 	require.Contains(b.t, b.evaluate("location.pathname"), "/namespaces/default/workflows/phase.port.build/")
 }
 
-func readsAHold(b *browser, p *product) {
-	b.open(p.page("phase.review.publish"), "waiting for release")
-	b.says("why: held by its document until somebody releases it: somebody reads the numbers first\n", "fails by itself: never\n",
-		"release it: tidewait phase release review publish --note WHAT, or signal release with input {\"actor\": \"you\", \"note\": \"what you looked at\"}\n")
-	b.shoot("hold")
+// A page of something that waits, or runs: what its first lines are about, what it
+// says, and the name of its picture.
+type page struct {
+	workflow, title, picture string
+	says                     []string
 }
 
-func readsARun(b *browser, p *product) {
-	b.open(p.page("phase.nightly-index.hold"), "running on node")
-	b.says("running on node n1 as run r", "turn ends: 20", " at the latest, after 1h\n",
-		"follow its output: tidewait mission logs nightly-index --phase hold --follow\n")
-	b.shoot("running")
+func (w page) reads(b *browser, p *product) {
+	b.open(p.page(w.workflow), w.title)
+	b.says(w.says...)
+	b.shoot(w.picture)
 }
 
-func readsABackoff(b *browser, p *product) {
-	b.open(p.page("phase.flaky.fetch"), "waiting for the next try")
-	b.says("waiting for the next try (command_failed), as of 20", "why: attempt 1 of 3 failed: command “sh” exited with code 7; attempt 2 begins after a pause of 5m0s\n",
-		"attempts: 3, with pauses from 5m on\n", "try now: tidewait phase nudge flaky fetch, or signal nudge with input {\"actor\": \"you\"}\n")
-	b.shoot("attempts")
-}
-
-func readsAnApplication(b *browser, p *product) {
-	b.open(p.page("app.default.east.store"), "waiting for the next try")
-	b.says("application store in lattice east", "waiting for the next try (command_failed), as of 20",
+var pages = map[string]page{
+	"a held phase": {"phase.review.publish", "waiting for release", "hold", []string{
+		"why: held by its document until somebody releases it: somebody reads the numbers first\n", "fails by itself: never\n",
+		"release it: tidewait phase release review publish --note WHAT, or signal release with input {\"actor\": \"you\", \"note\": \"what you looked at\"}\n",
+	}},
+	"a running phase": {"phase.nightly-index.hold", "running on node", "running", []string{
+		"running on node n1 as run r", "turn ends: 20", " at the latest, after 1h\n",
+		"follow its output: tidewait mission logs nightly-index --phase hold --follow\n",
+	}},
+	"a phase that failed and will be tried again": {"phase.flaky.fetch", "waiting for the next try", "attempts", []string{
+		"waiting for the next try (command_failed), as of 20", "why: attempt 1 of 3 failed: command “sh” exited with code 7; attempt 2 begins after a pause of 5m0s\n",
+		"attempts: 3, with pauses from 5m on\n", "try now: tidewait phase nudge flaky fetch, or signal nudge with input {\"actor\": \"you\"}\n",
+	}},
+	"a backing-off application": {"app.default.east.store", "waiting for the next try", "application", []string{
+		"application store in lattice east", "waiting for the next try (command_failed), as of 20",
 		"why: failed to fetch provider: failed to fetch provider under OCI reference registry.example.com/http:0.22.1: ", "manifest unknown", "(attempt ",
 		"mend what the host complains of, then try now\n",
 		"try now: tidewait app nudge store --lattice east, or signal nudge with input {\"actor\": \"you\"}\n",
-		"give up: tidewait app undeploy store --lattice east")
-	b.shoot("application")
+		"give up: tidewait app undeploy store --lattice east",
+	}},
+	"a lattice without hosts": {"app.default.west.shop", "waiting for lattice", "lattice", []string{
+		"waiting for lattice (never_observed), as of 20", "why: no host of lattice west has been observed yet; nothing is started until one appears\n",
+		"next look: when a host appears or changes its labels\n", "start a host in the lattice that suits\n",
+		"see which hosts there are, and what they run: tidewait lattice show west\n",
+	}},
+	"an application that lacks a configuration": {"app.default.east.needy", "waiting for dependency", "dependency", []string{
+		"waiting for dependency (config_missing), as of 20",
+		"why: configuration outside does not exist in the lattice and is not the application’s to make\n",
+		"make it: wash config put NAME key=value\n",
+	}},
 }
 
-func readsNeverObserved(b *browser, p *product) {
-	b.open(p.page("app.default.west.shop"), "waiting for lattice")
-	b.says("waiting for lattice (never_observed), as of 20", "why: no host of lattice west has been observed yet; nothing is started until one appears\n",
-		"next look: when a host appears or changes its labels\n", "start a host in the lattice that suits\n", "see which hosts there are, and what they run: tidewait lattice show west\n")
-	b.shoot("lattice")
+// readsAnAbsentGateway is for the end: nothing opens checkouts afterwards.
+func readsAnAbsentGateway(b *browser, p *product) {
+	require.NoError(b.t, p.gateway.Kill())
+	p.launch(missionDoc{name: "weekly-index", phases: []phaseDoc{{name: "build", script: "make"}}})
+	p.listedAre(`ExecutionStatus="Running" AND TidewaitReason="gateway_unreachable"`, 1)
+	page{"mission.weekly-index", "waiting for gateway", "gateway", []string{
+		"waiting for gateway (gateway_unreachable), as of 20", "why: gateway gw does not pick up: open the checkout\n",
+		"start the gateway: tidewait-worker run --roles gateway --gateway.id gw\n", "end the mission: tidewait mission cancel weekly-index --reason WHY",
+	}}.reads(b, p)
 }
 
 func readsAnUnobservedLattice(b *browser, p *product) {
@@ -254,10 +273,10 @@ func runsDocumentedQueries(p *product) {
 	}
 	require.Greater(p.t, len(found), 12)
 	for query, want := range map[string]int{
-		allThatWaits: 6,
+		allThatWaits: 7,
 		`ExecutionStatus="Running" AND TidewaitWait="capacity"`:                                       1,
-		`ExecutionStatus="Running" AND TidewaitWait IN ("hold", "gateway", "observer", "dependency")`: 2,
-		`ExecutionStatus="Running" AND TidewaitWait IS NOT NULL AND TidewaitBound IS NULL`:            5,
+		`ExecutionStatus="Running" AND TidewaitWait IN ("hold", "gateway", "observer", "dependency")`: 3,
+		`ExecutionStatus="Running" AND TidewaitWait IS NOT NULL AND TidewaitBound IS NULL`:            6,
 		`ExecutionStatus="Running" AND TidewaitWhy STARTS_WITH "no host"`:                             1,
 	} {
 		got, ok := found[query]

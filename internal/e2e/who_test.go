@@ -107,13 +107,15 @@ func (p *product) whoOfApplications() {
 		require.NoError(t, json.Unmarshal([]byte(p.must("app", "status", "hello", "-o", "json")), &s))
 		return s
 	}
-	p.eventually("both nudges are recorded", func() bool { return len(status().Application.Acts) == 3 }, func() any { return status() })
+	p.eventually("both nudges are recorded", func() bool { return len(status().Application.Acts) == 4 }, func() any { return status() })
 	app := status().Application
 	require.Equal(t, []string{"ann", "lattice", "never_observed"}, []string{app.DeployedBy, app.Wait.Kind, app.Wait.Code})
 	require.Equal(t, outcome{
 		0, "application hello in lattice default  waiting · waiting for a host  AGE, no bound\n" +
-			"  why  never_observed: " + never + "\n  since  MOMENT\n  looked  MOMENT\n" +
-			"  deploy  by ann, MOMENT, version v1\n  nudge  by bob, MOMENT\n  nudge  by somebody through the Temporal API, MOMENT\n\n",
+			"  why  never_observed: " + never + "\n  since  MOMENT\n  looked  MOMENT; next when a host appears\n" +
+			"  you can start a host in the lattice that suits\n  see which hosts there are, and what they run: tidewait lattice show default\n" +
+			"  try now: tidewait app nudge hello --lattice default\n  give up: tidewait app undeploy hello --lattice default\n" +
+			"  put  by ann, MOMENT, version v1\n  deploy  by ann, MOMENT, version v1\n  nudge  by bob, MOMENT\n  nudge  by somebody through the Temporal API, MOMENT\n\n",
 		"",
 	}, outcome{0, beforeScalers(p.app("status", "hello").out), ""})
 
@@ -122,6 +124,7 @@ func (p *product) whoOfApplications() {
 	var gone api.AppDetail
 	require.NoError(t, natsrpc.Ask(t.Context(), p.nats, api.SubjectAppShow, api.AppRequest{Lattice: "default", Name: "hello"}, &gone))
 	require.Equal(t, []who{
+		{"put", "ann", "", "wadm"},
 		{"deploy", "ann", "", "wadm"},
 		{"nudge", "bob", "", "temporal"},
 		{"nudge", "", "", "temporal"},

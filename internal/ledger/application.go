@@ -33,6 +33,7 @@ type AppVersion struct {
 	Manifest    json.RawMessage // in its normal form
 	Scalers     []wadm.ScalerStatus
 	Facts       oam.Facts
+	PutBy       string // as the client says; empty: it did not
 }
 
 // Application is what is known of one, and how it waits.

@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
+	"tidewait/internal/storable"
 )
 
 // The same act is recorded once.
@@ -30,7 +30,7 @@ ON CONFLICT (key) DO NOTHING`
 
 func queuePhaseActs(b *pgx.Batch, phaseID int64, acts ...ledger.Act) {
 	for _, a := range acts {
-		b.Queue(phaseActSQL, phaseID, a.Verb, storable(a.Actor), storable(a.Note), a.Key)
+		b.Queue(phaseActSQL, phaseID, a.Verb, storable.Text(a.Actor), storable.Text(a.Note), a.Key)
 	}
 }
 
@@ -52,7 +52,7 @@ func (s *Store) RecordApplicationActs(ctx context.Context, key ledger.AppKey, ac
 	err := s.tx(ctx, func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		for _, a := range acts {
-			b.Queue(signalledAppActSQL, key.Account, key.Lattice, key.Name, a.Verb, storable(a.Actor), storable(a.Note), a.Key)
+			b.Queue(signalledAppActSQL, key.Account, key.Lattice, key.Name, a.Verb, storable.Text(a.Actor), storable.Text(a.Note), a.Key)
 		}
 		return exec(ctx, tx, b)
 	})
@@ -66,7 +66,7 @@ func (s *Store) RecordApplicationActs(ctx context.Context, key ledger.AppKey, ac
 func queueAppAct(b *pgx.Batch, key ledger.AppKey, verb, actor string, version *string, via string) {
 	b.Queue(`
 INSERT INTO acts (account, lattice, application, verb, actor, version, via) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-		key.Account, key.Lattice, key.Name, verb, storable(actor), version, via)
+		key.Account, key.Lattice, key.Name, verb, storable.Text(actor), version, via)
 }
 
 // nodeVerb is what a person did who moved a node from one state to another.

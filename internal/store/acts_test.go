@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"tidewait/internal/api"
@@ -65,7 +66,11 @@ func TestWhoDidWhatToAnApplication(t *testing.T) {
 	shop := appKey("shop")
 	_, err := s.ShowApplication(ctx, shop)
 	require.ErrorIs(t, err, store.ErrNotFound)
-	put(t, s, shop, appVersion("v1", "ui"), appVersion("v2", "ui"))
+	v := appVersion("v1", "ui")
+	v.PutBy = "eve"
+	put(t, s, shop, v, appVersion("v2", "ui"))
+	_, err = s.PutApplication(ctx, shop, v, uuid.New())
+	require.ErrorIs(t, err, store.ErrVersionExists, "nothing is stored, so nothing is done")
 	deploy(t, s, shop, nil)
 	require.NoError(t, s.RecordApplicationActs(ctx, shop, []ledger.Act{{Key: "r/nudge/1", Verb: "nudge", Actor: "bob"}}))
 	require.NoError(t, s.RecordApplicationActs(ctx, shop, []ledger.Act{
@@ -92,6 +97,8 @@ func TestWhoDidWhatToAnApplication(t *testing.T) {
 	require.NoError(t, err, "what was done outlives the application")
 	v2 := "v2"
 	require.Equal(t, []api.Act{
+		{Verb: "put", Actor: "eve", Version: &v1, Via: "wadm"},
+		{Verb: "put", Version: &v2, Via: "wadm"},
 		{Verb: "deploy", Actor: "anna", Version: &v2, Via: "wadm"},
 		{Verb: "nudge", Actor: "bob", Via: "temporal"},
 		{Verb: "nudge", Via: "temporal"},
@@ -112,7 +119,7 @@ func TestWhoDidWhatToAnApplication(t *testing.T) {
 	require.NoError(t, err)
 	n, err := s.ExpireActs(ctx, 48*time.Hour, 100)
 	require.NoError(t, err)
-	require.Equal(t, 6, n)
+	require.Equal(t, 8, n)
 	_, err = s.ShowApplication(ctx, shop)
 	require.ErrorIs(t, err, store.ErrNotFound)
 }

@@ -21,19 +21,28 @@ import (
 var ErrVersionExists = fmt.Errorf("the version already exists: %w", ErrConflict)
 
 // putSQL makes the application or holds its row, and adds the version. It counts
-// on the row it holds: a count of versions would be of the moment before.
-const putSQL = `
+// on the row it holds: a count of versions would be of the moment before. putBySQL
+// records who did it, too.
+const (
+	putSQL   = putAppSQL + putVersionSQL
+	putBySQL = putAppSQL + putActSQL + putVersionSQL
+
+	putAppSQL = `
 WITH app AS (
     INSERT INTO applications AS a (account, lattice, name, current_version, description, status, status_type)
     VALUES ($1, $2, $3, $4, $5, $10, $11)
     ON CONFLICT (account, lattice, name) DO UPDATE SET
         current_version = EXCLUDED.current_version, description = EXCLUDED.description, versions = a.versions + 1
-    RETURNING id, versions)
+    RETURNING id, versions)`
+	putActSQL = `, act AS (
+    INSERT INTO acts (account, lattice, application, verb, actor, version, via) VALUES ($1, $2, $3, 'put', $12, $4, 'wadm'))`
+	putVersionSQL = `
 INSERT INTO application_versions (application_id, version, description, manifest, scalers, facts, put_id, total)
 SELECT id, $4, $5, $6, $7, $8, $9, versions FROM app RETURNING total`
+)
 
-// PutApplication stores a version, which becomes the newest, and returns how
-// many there are then. A version that is stored is ErrVersionExists, unless the
+// PutApplication stores a version, which becomes the newest, records who put it, and
+// returns how many versions there are then. A version that is stored is ErrVersionExists, unless the
 // same putID stored it: that is a request repeated because its answer was lost,
 // and it gets the first answer.
 func (s *Store) PutApplication(ctx context.Context, key ledger.AppKey, v ledger.AppVersion, putID uuid.UUID) (int, error) {
@@ -42,7 +51,7 @@ func (s *Store) PutApplication(ctx context.Context, key ledger.AppKey, v ledger.
 		return 0, fmt.Errorf("put version %q of application %s: %w", v.Version, key, err)
 	}
 	var total int
-	err = s.pool.QueryRow(ctx, putSQL, args...).Scan(&total)
+	err = s.pool.QueryRow(ctx, putBySQL, append(args, v.PutBy)...).Scan(&total)
 	if isVersionTaken(err) {
 		total, err = s.earlierPut(ctx, key, v.Version, putID)
 	}
@@ -53,7 +62,7 @@ func (s *Store) PutApplication(ctx context.Context, key ledger.AppKey, v ledger.
 }
 
 func putArgs(key ledger.AppKey, v ledger.AppVersion, putID uuid.UUID) ([]any, error) {
-	if err := errors.Join(checkKey(key), checkVersion(v)); err != nil {
+	if err := errors.Join(checkKey(key), checkVersion(v), checkText("the actor", v.PutBy)); err != nil {
 		return nil, err
 	}
 	scalers, err := encodeScalers(v.Scalers)

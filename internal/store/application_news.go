@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"tidewait/internal/ledger"
+	"tidewait/internal/storable"
 )
 
 // Channels that news of applications are carried on, each in its own order and
@@ -96,14 +96,9 @@ func (s *Store) NewsDelivered(ctx context.Context, ids []int64) error {
 func (s *Store) NewsFailed(ctx context.Context, id int64, why string, retryAfter time.Duration) error {
 	_, err := s.pool.Exec(ctx, `
 UPDATE application_outbox SET error = $2, not_before = clock_timestamp() + $3 * interval '1 second' WHERE id = $1`,
-		id, storable(why), retryAfter.Seconds())
+		id, storable.Text(why), retryAfter.Seconds())
 	if err != nil {
 		return fmt.Errorf("record why news of an application were not carried: %w", err)
 	}
 	return nil
-}
-
-// storable replaces what Postgres cannot store in a text of somebody else's.
-func storable(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

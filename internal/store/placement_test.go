@@ -169,6 +169,7 @@ func TestFreedCapacityGoesToTheFirstRefused(t *testing.T) {
 
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1, 1}, []int{res.Admitted, res.Signals, res.Waiting})
+	require.Equal(t, []store.Admission{{Mission: "first", Phase: "p1", Run: "r2-1", Node: "a", Wake: "event"}}, res.Placed)
 	require.NotNil(t, look(t, s, waiting[0], 1, ledger.WakeTimer).Placed)
 	require.NotNil(t, look(t, s, waiting[1], 1, ledger.WakeTimer).Waiting)
 	signals, err := s.Signals(context.Background(), 10)

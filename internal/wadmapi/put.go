@@ -26,6 +26,10 @@ func (s *Server) put(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	actor, err := r.actor()
+	if err != nil {
+		return nil, err
+	}
 	manifest := doc.Manifest
 	version, given := manifest.Metadata.Annotations[oam.AnnotationVersion]
 	if err := oam.CheckVersion(version); err != nil {
@@ -44,7 +48,7 @@ func (s *Server) put(ctx context.Context, r *request) ([]byte, error) {
 		}
 		manifest = manifest.WithVersion(version)
 	}
-	return s.store(ctx, r, manifest, warnings(findings))
+	return s.store(ctx, r, manifest, actor, warnings(findings))
 }
 
 // document reads the body of a put as its content type says. Only the two exact
@@ -70,7 +74,7 @@ func (r *request) document() (*oam.Document, error) {
 }
 
 // store puts a valid manifest with its version into the database.
-func (s *Server) store(ctx context.Context, r *request, m oam.Manifest, warnings []wadm.Warning) ([]byte, error) {
+func (s *Server) store(ctx context.Context, r *request, m oam.Manifest, actor string, warnings []wadm.Warning) ([]byte, error) {
 	normal, err := m.JSON()
 	if err != nil {
 		return nil, err
@@ -88,6 +92,7 @@ func (s *Server) store(ctx context.Context, r *request, m oam.Manifest, warnings
 	r.key.Name = m.Metadata.Name
 	version := ledger.AppVersion{
 		Version: m.Version(), Description: m.Description(), Manifest: normal, Scalers: scaler.Rows(m), Facts: facts,
+		PutBy: actor,
 	}
 	putID := uuid.New()
 	total, err := patient(ctx, func() (int, error) { return s.Store.PutApplication(ctx, r.key, version, putID) })
