@@ -70,7 +70,7 @@ tools: ## Install the pinned linters into bin/
 lint: tools ## Check style, house rules, determinism of workflows, and scripts
 	golangci-lint run ./...
 	workflowcheck -config workflowcheck.config.yaml ./workflows/...
-	shellcheck build/* .ci/run
+	shellcheck build/* deploy/container/packages .ci/run
 
 .PHONY: fmt
 fmt: tools ## Format all Go files
