@@ -135,7 +135,7 @@ func judge(row []string, unit string) (difference, bool) {
 }
 
 // moreIsBetter are the units of rates.
-var moreIsBetter = map[string]bool{"1/s": true, "x-rate": true, "MB/s": true, "req/s": true}
+var moreIsBetter = map[string]bool{"1/s": true, "x-rate": true, "B/s": true, "req/s": true}
 
 // measurements reads the number of the side with fewer of them from "p=0.008 n=5"
 // or "p=0.1 n=3+4".
