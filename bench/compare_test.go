@@ -60,7 +60,7 @@ func TestTell(t *testing.T) {
 Regressions, worse and not by chance (p < 0.05): 4
   placements/1_client                                                      385 → 300 1/s  -22.06% (p=0.008 n=5)
   freed/slower                                                             0.012 → 0.024 sec  +100.00% (p=0.008 n=5)
-  Line-2                                                                   46000000 → 23000000 B/s  -50.00% (p=0.008 n=5)
+  Line-2                                                                   4.6e+07 → 2.3e+07 B/s  -50.00% (p=0.008 n=5)
   history/phase                                                            20 → 22 events  +10.00% (n=1)
 
 Improvements, better and not by chance: 1
