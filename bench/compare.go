@@ -116,7 +116,7 @@ func judge(row []string, unit string) (difference, bool) {
 		return d, false
 	}
 	better := d.now < d.before
-	if moreIsBetter[unit] {
+	if moreIsBetter(unit) {
 		better = !better
 	}
 	switch {
@@ -134,8 +134,8 @@ func judge(row []string, unit string) (difference, bool) {
 	return d, true
 }
 
-// moreIsBetter are the units of rates.
-var moreIsBetter = map[string]bool{"1/s": true, "x-rate": true, "MB/s": true, "req/s": true}
+// moreIsBetter tells rates from everything else.
+func moreIsBetter(unit string) bool { return strings.HasSuffix(unit, "/s") || unit == "x-rate" }
 
 // measurements reads the number of the side with fewer of them from "p=0.008 n=5"
 // or "p=0.1 n=3+4".
@@ -163,7 +163,7 @@ func tell(out io.Writer, all []difference) error {
 	list := func(title string, some []difference) {
 		fmt.Fprintf(&b, "\n%s: %d\n", title, len(some))
 		for _, d := range some {
-			fmt.Fprintf(&b, "  %-72s %s → %s %s  %s (%s)\n", d.name, number(d.before), number(d.now), d.unit, change(d), d.p)
+			fmt.Fprintf(&b, "  %-72s %.4g → %.4g %s  %s (%s)\n", d.name, d.before, d.now, d.unit, change(d), d.p)
 		}
 	}
 	list("Regressions, worse and not by chance (p < 0.05)", of(regressed))

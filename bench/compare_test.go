@@ -25,6 +25,11 @@ Tidewait/freed/gone,0.012,∞,,,,
 geomean,1,,2,,+0.38%,
 
 ,a.txt,,b.txt,,,
+,B/s,CI,B/s,CI,vs base,P
+Line-2,46000000,∞,23000000,∞,-50.00%,p=0.008 n=5
+geomean,1,,2,,+0.38%,
+
+,a.txt,,b.txt,,,
 ,events,CI,events,CI,vs base,P
 Tidewait/history/phase,20,0%,22,0%,+10.00%,n=1
 Tidewait/history/mission,26,0%,26,0%,~,n=1
@@ -40,7 +45,7 @@ func TestDifferences(t *testing.T) {
 	require.Equal(t, map[string]verdict{
 		"placements/1_client": regressed, "placements/8_clients": improved,
 		"freed/p50": inNoise, "freed/p99": unjudged, "freed/longest": unjudged, "freed/slower": regressed,
-		"history/phase": regressed, "history/mission": equal,
+		"Line-2": regressed, "history/phase": regressed, "history/mission": equal,
 	}, got)
 	_, err = differences([]byte("pkg: tidewait/bench\n"))
 	require.ErrorIs(t, err, errNoFigures)
@@ -52,9 +57,10 @@ func TestTell(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, tell(&out, all))
 	require.Equal(t, `
-Regressions, worse and not by chance (p < 0.05): 3
+Regressions, worse and not by chance (p < 0.05): 4
   placements/1_client                                                      385 → 300 1/s  -22.06% (p=0.008 n=5)
   freed/slower                                                             0.012 → 0.024 sec  +100.00% (p=0.008 n=5)
+  Line-2                                                                   4.6e+07 → 2.3e+07 B/s  -50.00% (p=0.008 n=5)
   history/phase                                                            20 → 22 events  +10.00% (n=1)
 
 Improvements, better and not by chance: 1

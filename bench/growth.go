@@ -16,13 +16,12 @@ import (
 	"tidewait/internal/wadm"
 )
 
-// growth measures how the figures that bound a large installation grow: of the pure
-// code, of store and placer, and through Temporal.
-func growth(ctx context.Context, b *bench) ([]family, error) {
+// growthAtTheStore measures how the figures that bound a large installation grow:
+// of the pure code, the store and the placer.
+func growthAtTheStore(ctx context.Context, b *bench) ([]family, error) {
 	sizes := []int{10, 100, 1000, 10_000}
-	through := []int{10, 50, 150, 500}
 	if b.quick {
-		sizes, through = []int{10, 30, 100}, []int{3, 6, 12}
+		sizes = []int{10, 30, 100}
 	}
 	var families []family
 	for _, part := range []func(context.Context, *bench, []int) (family, error){
@@ -34,12 +33,7 @@ func growth(ctx context.Context, b *bench) ([]family, error) {
 		}
 		families = append(families, f)
 	}
-	waiting, err := waitingThroughTemporal(ctx, b, through)
-	if err != nil {
-		return nil, err
-	}
-	kept, err := keptThroughTemporal(ctx, b, through)
-	return append(append(families, waiting), kept...), err
+	return families, nil
 }
 
 // ofPasses are the curves of a queue.

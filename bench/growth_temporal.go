@@ -11,16 +11,24 @@ import (
 	"tidewait/internal/wadm"
 )
 
-// waitingThroughTemporal lets more and more phases wait for one node, each in a
-// workflow of its own.
-func waitingThroughTemporal(ctx context.Context, b *bench, sizes []int) (f family, err error) {
-	f = family{
+// throughTemporal are the sizes of what a workflow each stands for.
+func (b *bench) throughTemporal() []int {
+	if b.quick {
+		return []int{3, 6, 12}
+	}
+	return []int{10, 50, 150, 500}
+}
+
+// growthOfWaiting lets more and more phases wait for one node, each in a workflow of
+// its own.
+func growthOfWaiting(ctx context.Context, b *bench) ([]family, error) {
+	f := family{
 		title: "Phases that wait for one node, through Temporal.", of: "phases", beyond: 10_000,
 		curves: newCurves("engine, of one processor", " %", "Temporal, of one processor", " %", "Postgres, of one processor", " %",
 			"Temporal persistence requests a minute", "", "Postgres transactions a minute", "", "engine, resident", " MiB", "age of the oldest look", " s"),
 	}
 	env := []string{"TIDEWAIT_FLEET_RETRY_INTERVAL=10s", "TIDEWAIT_FLEET_HEAD_WINDOW=64"}
-	err = b.with(ctx, "growth-temporal", smallNode, env, func(ctx context.Context, p *product) error {
+	err := b.with(ctx, "growth-temporal", smallNode, env, func(ctx context.Context, p *product) (err error) {
 		w := &waits{bench: b, product: p}
 		if w.count, err = newCounting(ctx, p, time.Second); err != nil {
 			return err
@@ -33,7 +41,7 @@ func waitingThroughTemporal(ctx context.Context, b *bench, sizes []int) (f famil
 		if err := p.untilNumber(ctx, 1, "the holder runs", "SELECT count(*) FROM reservations WHERE released_at IS NULL"); err != nil {
 			return err
 		}
-		for _, n := range sizes {
+		for _, n := range b.throughTemporal() {
 			got, err := w.with(ctx, n)
 			if err != nil {
 				return err
@@ -43,7 +51,7 @@ func waitingThroughTemporal(ctx context.Context, b *bench, sizes []int) (f famil
 		}
 		return nil
 	})
-	return f, err
+	return []family{f}, err
 }
 
 // ofKept are the curves of applications that are kept true.
@@ -56,9 +64,9 @@ var ofKept = []string{
 	"at rest: engine, resident", " MiB",
 }
 
-// keptThroughTemporal adds applications on some hosts, and then hosts below some
+// growthOfKept adds applications on some hosts, and then hosts below some
 // applications.
-func keptThroughTemporal(ctx context.Context, b *bench, sizes []int) ([]family, error) {
+func growthOfKept(ctx context.Context, b *bench) ([]family, error) {
 	few := b.pick(50, 3)
 	apps := family{
 		title: fmt.Sprintf("Applications, through Temporal, on %d simulated hosts.", few), of: "applications", beyond: 10_000, curves: newCurves(ofKept...),
@@ -78,7 +86,7 @@ func keptThroughTemporal(ctx context.Context, b *bench, sizes []int) ([]family, 
 		err := b.with(ctx, part.name, smallNode, env, func(ctx context.Context, p *product) error {
 			m := &reconciling{bench: b, product: p}
 			return m.keeping(ctx, func(ctx context.Context) error {
-				for _, n := range sizes {
+				for _, n := range b.throughTemporal() {
 					hosts, apps := part.size(n)
 					samples, err := m.keptAt(ctx, hosts, apps)
 					if err != nil {

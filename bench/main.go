@@ -53,7 +53,9 @@ var sections = []section{
 	{name: "applications", title: "The API of applications, 1,000 stored", measure: applications},
 	{name: "reconcile", title: "Applications kept true, simulated hosts", measure: reconcile},
 	{name: "queue", title: "10,000 waiting phases at the store and the placer", measure: longQueue},
-	{name: "growth", title: "Growth", grow: growth},
+	{name: "growth-store", title: "Growth at the store, the placer and the planner", grow: growthAtTheStore},
+	{name: "growth-waiting", title: "Growth of what waits, through Temporal", grow: growthOfWaiting},
+	{name: "growth-kept", title: "Growth of applications and hosts, through Temporal", grow: growthOfKept},
 }
 
 // bench is what sections share.
@@ -153,6 +155,10 @@ func choose(only string, words []string) ([]section, error) {
 	var chosen []section
 	for _, word := range words {
 		word = strings.TrimSpace(word)
+		if word == "growth" {
+			chosen = append(chosen, slices.DeleteFunc(slices.Clone(sections), func(s section) bool { return s.grow == nil })...)
+			continue
+		}
 		i := slices.IndexFunc(sections, func(s section) bool { return s.name == word })
 		if n, err := strconv.Atoi(word); err == nil && n >= 1 && n <= len(sections) {
 			i = n - 1

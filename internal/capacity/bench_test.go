@@ -94,7 +94,7 @@ func BenchmarkCapable(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				capacity.Capable(fleet, d)
+				_ = capacity.Capable(fleet, d)
 			}
 		})
 	}
