@@ -62,22 +62,43 @@ func TestConnectNATSWithTLS(t *testing.T) {
 		want string // empty: it connects
 	}{
 		{"authority and certificate", config.NATS{URL: mutual.ClientURL(), CA: authority.File, Cert: client.Cert, Key: client.Key}, ""},
-		{"no certificate", config.NATS{URL: mutual.ClientURL(), CA: authority.File},
-			refused + mutual.ClientURL() + ": …; the server refuses a client without a certificate: give it one with nats.cert and nats.key"},
-		{"a stranger's certificate", config.NATS{URL: mutual.ClientURL(), CA: authority.File, Cert: other.Cert, Key: other.Key},
-			refused + mutual.ClientURL() + ": …; the server refuses the certificate of nats.cert (" + other.Cert + ")"},
-		{"no authority", config.NATS{URL: mutual.ClientURL(), Cert: client.Cert, Key: client.Key},
-			refused + mutual.ClientURL() + ": nats: tls error: tls: failed to verify certificate: x509: certificate signed by unknown authority; no authority of this machine has issued the server's certificate: name the one that has with nats.ca"},
-		{"a stranger's authority", config.NATS{URL: mutual.ClientURL(), CA: stranger.File, Cert: client.Cert, Key: client.Key},
-			refused + mutual.ClientURL() + ": nats: tls error: tls: failed to verify certificate: x509: certificate signed by unknown authority; no authority in nats.ca (" + stranger.File + ") has issued the server's certificate"},
-		{"another host", config.NATS{URL: elsewhere.ClientURL(), CA: authority.File},
-			refused + elsewhere.ClientURL() + ": nats: tls error: tls: failed to verify certificate: x509: cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs; the server's certificate is of another host than nats.url names"},
-		{"no TLS", config.NATS{URL: bare.ClientURL(), CA: authority.File},
-			refused + bare.ClientURL() + ": nats: secure connection not available; the server speaks no TLS, and nats.url or nats.ca asks for it"},
+		{
+			"no certificate",
+			config.NATS{URL: mutual.ClientURL(), CA: authority.File},
+			refused + mutual.ClientURL() + ": …; the server refuses a client without a certificate: give it one with nats.cert and nats.key",
+		},
+		{
+			"a stranger's certificate",
+			config.NATS{URL: mutual.ClientURL(), CA: authority.File, Cert: other.Cert, Key: other.Key},
+			refused + mutual.ClientURL() + ": …; the server refuses the certificate of nats.cert (" + other.Cert + ")",
+		},
+		{
+			"no authority",
+			config.NATS{URL: mutual.ClientURL(), Cert: client.Cert, Key: client.Key},
+			refused + mutual.ClientURL() + ": nats: tls error: tls: failed to verify certificate: x509: certificate signed by unknown authority; no authority of this machine has issued the server's certificate: name the one that has with nats.ca",
+		},
+		{
+			"a stranger's authority",
+			config.NATS{URL: mutual.ClientURL(), CA: stranger.File, Cert: client.Cert, Key: client.Key},
+			refused + mutual.ClientURL() + ": nats: tls error: tls: failed to verify certificate: x509: certificate signed by unknown authority; no authority in nats.ca (" + stranger.File + ") has issued the server's certificate",
+		},
+		{
+			"another host",
+			config.NATS{URL: elsewhere.ClientURL(), CA: authority.File},
+			refused + elsewhere.ClientURL() + ": nats: tls error: tls: failed to verify certificate: x509: cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs; the server's certificate is of another host than nats.url names",
+		},
+		{
+			"no TLS",
+			config.NATS{URL: bare.ClientURL(), CA: authority.File},
+			refused + bare.ClientURL() + ": nats: secure connection not available; the server speaks no TLS, and nats.url or nats.ca asks for it",
+		},
 		{"no file", config.NATS{URL: mutual.ClientURL(), CA: "/nowhere/ca.pem"}, `nats.ca = "/nowhere/ca.pem": open /nowhere/ca.pem: no such file or directory`},
 		{"no authorities in it", config.NATS{URL: mutual.ClientURL(), CA: nothing}, `nats.ca = "` + nothing + `": want certificates of authorities in PEM`},
-		{"the key of another", config.NATS{URL: mutual.ClientURL(), CA: authority.File, Cert: client.Cert, Key: other.Key},
-			`nats.cert = "` + client.Cert + `", nats.key = "` + other.Key + `": tls: private key does not match public key`},
+		{
+			"the key of another",
+			config.NATS{URL: mutual.ClientURL(), CA: authority.File, Cert: client.Cert, Key: other.Key},
+			`nats.cert = "` + client.Cert + `", nats.key = "` + other.Key + `": tls: private key does not match public key`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) { connects(t, c.nats, c.want) })
 	}
@@ -125,10 +146,16 @@ func TestConnectNATSWithCredentials(t *testing.T) {
 		{"none", config.NATS{URL: s.ClientURL(), CA: authority.File}, refused + "a user without a name: give one with nats.credentials, nats.cert, or in nats.url"},
 		{"of another account", config.NATS{URL: s.ClientURL(), CA: authority.File, Credentials: stranger}, refused + "the user of nats.credentials (" + stranger + ")"},
 		{"expired", config.NATS{URL: s.ClientURL(), CA: authority.File, Credentials: expired}, refused + "the user of nats.credentials (" + expired + ")"},
-		{"a password", config.NATS{URL: "tls://me:secret@" + s.Addr().String(), CA: authority.File},
-			"cannot connect to NATS at tls://" + s.Addr().String() + ": nats: Authorization Violation; the server does not know the user in nats.url, or that password"},
-		{"no file", config.NATS{URL: s.ClientURL(), Credentials: "/nowhere/me.creds"},
-			`nats.credentials = "/nowhere/me.creds": open /nowhere/me.creds: no such file or directory`},
+		{
+			"a password",
+			config.NATS{URL: "tls://me:secret@" + s.Addr().String(), CA: authority.File},
+			"cannot connect to NATS at tls://" + s.Addr().String() + ": nats: Authorization Violation; the server does not know the user in nats.url, or that password",
+		},
+		{
+			"no file",
+			config.NATS{URL: s.ClientURL(), Credentials: "/nowhere/me.creds"},
+			`nats.credentials = "/nowhere/me.creds": open /nowhere/me.creds: no such file or directory`,
+		},
 		{"no user in it", config.NATS{URL: s.ClientURL(), Credentials: nothing}, `nats.credentials = "` + nothing + `": want the JWT and the seed of a user, as nsc writes them`},
 	} {
 		t.Run(c.name, func(t *testing.T) { connects(t, c.nats, c.want) })

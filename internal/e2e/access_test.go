@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -127,7 +128,7 @@ func startGuarded(t *testing.T) *guarded {
 	var err error
 	g.product, err = local.Start(t.Context(), local.Options{
 		Worker: filepath.Join(bin, "tidewait-worker"), Patience: 5 * time.Minute,
-		Env: append(append([]string{"TIDEWAIT_DATA_DIR=" + g.dir}, quick...), g.reading("setup")...),
+		Env: slices.Concat([]string{"TIDEWAIT_DATA_DIR=" + g.dir}, quick, roomy, g.reading("setup")),
 		Stack: devstack.Options{
 			Dir: filepath.Join(g.dir, "stack"), TemporalCLI: devstacktest.TemporalCLI(t), Services: []devstack.Name{devstack.Postgres, devstack.Temporal},
 		},
