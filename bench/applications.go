@@ -214,7 +214,7 @@ func (m *asking) lines(ctx context.Context) ([]line, error) {
 		}
 		return m.ask(ctx, *m.theirs, &theirs)
 	}
-	if err := m.repeat(ctx, m.pick(5, 1), round, func() bool { return ours.get.rate.per(echo.rate).wide() }); err != nil {
+	if err := m.repeat(ctx, m.rounds(5, 1), round, func() bool { return ours.get.rate.per(echo.rate).wide() }); err != nil {
 		return nil, err
 	}
 	lines := m.table(ours, theirs, echo, query)
@@ -271,7 +271,7 @@ func (m *asking) fill(ctx context.Context, a manifestAPI) error {
 // references measures what the API stands on: a request that nobody works on,
 // and a query for one row by its key.
 func (m *asking) references(ctx context.Context, echo, query *answers) error {
-	rate, took, err := storm(ctx, askClients, m.pick(20000, 500), func(ctx context.Context, c, _ int) error {
+	rate, took, err := storm(ctx, askClients, m.repetitions(20000, 500), func(ctx context.Context, c, _ int) error {
 		_, err := m.ours.clients[c].Conn.RequestWithContext(ctx, "bench.echo", nil)
 		return err
 	})
@@ -280,7 +280,7 @@ func (m *asking) references(ctx context.Context, echo, query *answers) error {
 	}
 	echo.add(rate, took)
 	n := m.pick(appCount, 50)
-	rate, took, err = storm(ctx, askClients, m.pick(20000, 500), func(ctx context.Context, _, i int) error {
+	rate, took, err = storm(ctx, askClients, m.repetitions(20000, 500), func(ctx context.Context, _, i int) error {
 		var status string
 		return m.plain.QueryRow(ctx, "SELECT status FROM applications WHERE account = $1 AND lattice = $2 AND name = $3",
 			ledger.DefaultAccount, wadm.DefaultLattice, appName(i%n)).Scan(&status)
@@ -306,11 +306,11 @@ func (m *asking) ask(ctx context.Context, a manifestAPI, f *found) error {
 			_, err := a.clients[c].Put(ctx, appDocument(i, version))
 			return err
 		}},
-		{&f.get, askClients, m.pick(5000, 200), func(ctx context.Context, c, i int) error {
+		{&f.get, askClients, m.repetitions(5000, 200), func(ctx context.Context, c, i int) error {
 			_, err := a.clients[c].Get(ctx, appName(i%n), nil)
 			return err
 		}},
-		{&f.status, askClients, m.pick(5000, 200), func(ctx context.Context, c, i int) error {
+		{&f.status, askClients, m.repetitions(5000, 200), func(ctx context.Context, c, i int) error {
 			_, err := a.clients[c].Status(ctx, appName(i%n))
 			return err
 		}},
@@ -426,7 +426,7 @@ func (m *asking) documents(ctx context.Context) ([]line, error) {
 		format oam.Format
 	}{{"JSON", src, oam.JSON}, {"YAML", yaml, oam.YAML}} {
 		var rate sample
-		err := m.repeat(ctx, m.pick(5, 1), func(context.Context, int) error {
+		err := m.repeat(ctx, m.rounds(5, 1), func(context.Context, int) error {
 			times := m.pick(10_000, 200)
 			began := time.Now()
 			for range times {

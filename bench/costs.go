@@ -26,9 +26,9 @@ type spending struct {
 
 // costs counts what a one-phase mission costs, beside its bare reference.
 func (m *endToEnd) costs(ctx context.Context, steps []step) ([]line, error) {
-	n := m.pick(50, 10)
+	n := m.repetitions(50, 10)
 	m.say("phases: counting what %d missions cost", n)
-	count, err := newCounting(ctx, m.product, time.Duration(m.pick(20, 5))*time.Second)
+	count, err := newCounting(ctx, m.product, time.Duration(m.repetitions(20, 5))*time.Second)
 	if err != nil {
 		return nil, err
 	}

@@ -27,23 +27,23 @@ const (
 func freed(ctx context.Context, b *bench) (lines []line, err error) {
 	err = b.with(ctx, "freed", smallNode, nil, func(ctx context.Context, p *product) error {
 		m := &handovers{bench: b, product: p}
-		if err := m.measure(ctx, b.pick(100, 5)); err != nil {
+		if err := m.measure(ctx, b.repetitions(100, 5)); err != nil {
 			return err
 		}
-		nomad := func(measure string, figure, known float64, a *aim) line {
-			l := line{measure: measure, figure: sample{figure}, unit: " ms", aim: a}
+		nomad := func(measure string, figure sample, known float64, a *aim) line {
+			l := line{measure: measure, figure: figure, unit: " ms", aim: a}
 			if known > 0 {
 				l.reference, l.known, l.absolute = "Nomad's dev agent, noted", sample{known}, true
 			}
 			return l
 		}
 		lines = []line{
-			nomad(fmt.Sprintf("placed, p50 of %d", len(m.placed)), m.placed.median(), nomadPlaced, atMost(100)),
-			nomad("placed, p99", m.placed.quantile(0.99), 0, atMost(250)),
-			nomad("placed, the longest", m.placed.most(), 0, nil),
-			nomad("command runs, p50", m.running.median(), nomadRunning, atMost(500)),
-			nomad("command runs, p99", m.running.quantile(0.99), 0, nil),
-			nomad("command runs, the longest", m.running.most(), 0, nil),
+			nomad(fmt.Sprintf("placed, p50 of %d", len(m.placed)), m.placed.medians(parts), nomadPlaced, atMost(100)),
+			nomad("placed, p99", sample{m.placed.quantile(0.99)}, 0, atMost(250)),
+			nomad("placed, the longest", sample{m.placed.most()}, 0, nil),
+			nomad("command runs, p50", m.running.medians(parts), nomadRunning, atMost(500)),
+			nomad("command runs, p99", sample{m.running.quantile(0.99)}, 0, nil),
+			nomad("command runs, the longest", sample{m.running.most()}, 0, nil),
 		}
 		return nil
 	})

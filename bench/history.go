@@ -36,8 +36,8 @@ func (m *counted) measure(ctx context.Context) ([]line, error) {
 	if err := m.fill(ctx); err != nil {
 		return nil, err
 	}
-	tries := m.pick(m.tries, 20)
-	nudges := m.pick(10, 3)
+	tries := m.repetitions(m.tries, 20)
+	nudges := m.repetitions(10, 3)
 	var first, waited, nudged float64
 	g, both := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { first, waited, err = m.wait(both, "waiter", tries); return err })
@@ -52,10 +52,10 @@ func (m *counted) measure(ctx context.Context) ([]line, error) {
 	return []line{
 		{measure: "phase that runs at once", figure: sample{happyPhase}, unit: " events", aim: atMost(60)},
 		{measure: "its mission's own workflow", figure: sample{happyMission}, unit: " events"},
-		{measure: fmt.Sprintf("wait of %d refused tries, from the phase's start", tries), figure: sample{waited}, unit: " events", aim: atMost(30)},
+		{measure: fmt.Sprintf("wait of %d refused tries, from the phase's start", tries), name: "wait of refused tries", figure: sample{waited}, unit: " events", aim: atMost(30)},
 		{measure: "each further refused try", figure: sample{(waited - first) / float64(tries-firstTries)}, unit: " events", aim: atMost(0)},
 		{measure: "that wait with being placed, beyond a phase that runs at once", figure: sample{whole - happyPhase}, unit: " events", aim: atMost(30)},
-		{measure: fmt.Sprintf("each of %d nudges", nudges), figure: sample{nudged}, unit: " events", aim: atMost(12)},
+		{measure: fmt.Sprintf("each of %d nudges", nudges), name: "each nudge", figure: sample{nudged}, unit: " events", aim: atMost(12)},
 	}, nil
 }
 

@@ -37,7 +37,7 @@ func microVMJobs(ctx context.Context, b *bench) ([]line, error) {
 	defer m.fast.Close()
 	var bare sample
 	booted, restored, plain, kept := newJobs(), newJobs(), newJobs(), newJobs()
-	err = b.repeat(ctx, b.pick(10, 2), func(ctx context.Context, i int) error {
+	err = b.repeat(ctx, b.rounds(10, 2), func(ctx context.Context, i int) error {
 		b.say("microvm: round %d", i+1)
 		took, err := m.bare(ctx)
 		if err != nil {
@@ -135,8 +135,8 @@ func (j *jobs) parts() []line {
 // rate is how many jobs from a snapshot end in a second when so many run at once.
 func (m *microVM) rate(ctx context.Context, b *bench, clients int) (sample, error) {
 	var rates sample
-	each := b.pick(8, 1)
-	err := b.repeat(ctx, b.pick(3, 1), func(ctx context.Context, round int) error {
+	each := b.repetitions(8, 1)
+	err := b.repeat(ctx, b.rounds(3, 1), func(ctx context.Context, round int) error {
 		b.say("microvm: %d at once, round %d", clients, round+1)
 		began := time.Now()
 		g, ctx := errgroup.WithContext(ctx)

@@ -35,14 +35,14 @@ func phases(ctx context.Context, b *bench) (lines []line, err error) {
 			return err
 		}
 		defer m.reference.stop()
-		crowds := []*crowd{{missions: b.pick(150, 20), phases: 1}, {missions: b.pick(30, 4), phases: 5}}
+		crowds := []*crowd{{missions: b.repetitions(150, 20), phases: 1}, {missions: b.repetitions(30, 4), phases: 5}}
 		if err := m.speed(ctx, crowds); err != nil {
 			return err
 		}
 		for i, c := range crowds {
-			lines = append(lines, line{measure: c.String(), figure: c.product, unit: "/s", reference: "bare Temporal, same steps", known: c.bare, aim: atLeast(0.6)})
+			lines = append(lines, line{measure: c.String(), name: fmt.Sprintf("missions of %d phases", c.phases), figure: c.product, unit: "/s", reference: "bare Temporal, same steps", known: c.bare, aim: atLeast(0.6)})
 			if i == 0 {
-				lines = append(lines, line{measure: c.String(), figure: c.product, unit: "/s", reference: "Nomad's dev agent, noted", known: sample{nomadJobs}, aim: atLeast(1)})
+				lines = append(lines, line{measure: c.String(), name: fmt.Sprintf("missions of %d phases", c.phases), figure: c.product, unit: "/s", reference: "Nomad's dev agent, noted", known: sample{nomadJobs}, aim: atLeast(1)})
 			}
 		}
 		costs, err := m.costs(ctx, crowds[0].steps)
@@ -67,7 +67,7 @@ func (m *endToEnd) speed(ctx context.Context, crowds []*crowd) error {
 			return err
 		}
 	}
-	return m.repeat(ctx, m.pick(3, 1), func(ctx context.Context, i int) error {
+	return m.repeat(ctx, m.rounds(3, 1), func(ctx context.Context, i int) error {
 		for _, c := range crowds {
 			m.say("phases: round %d, %s", i+1, c)
 			if err := m.round(ctx, c); err != nil {

@@ -130,7 +130,7 @@ type rates struct {
 func (m *placing) measure(ctx context.Context) ([]line, error) {
 	clients := []int{1, 8, 32}
 	found := make([]rates, len(clients))
-	err := m.repeat(ctx, m.pick(5, 2), func(ctx context.Context, i int) error {
+	err := m.repeat(ctx, m.rounds(5, 2), func(ctx context.Context, i int) error {
 		for j, n := range clients {
 			m.say("placements: round %d, %d clients", i+1, n)
 			if err := m.round(ctx, n, &found[j]); err != nil {

@@ -47,22 +47,24 @@ const (
 
 // fill registers the nodes, fills them with runs, and lets the queue grow.
 func (q *queueing) fill(ctx context.Context) error {
-	nodes, length := q.pick(nodesInQueue, 50), q.pick(10_000, 500)
-	q.say("queue: %d nodes, %d runs on each, and %d phases that wait", nodes, runsOfEach, length)
-	err := q.register(ctx, nodes, capacity.Resources{CPUMilli: 1000 * runsOfEach, MemoryMiB: 64 << 10, DiskMiB: 1 << 20, Slots: 64})
+	return q.fillTo(ctx, q.pick(nodesInQueue, 50), runsOfEach, q.pick(10_000, 500))
+}
+
+// fillTo does so with so many nodes, so many runs on each, and so many phases that
+// wait.
+func (q *queueing) fillTo(ctx context.Context, nodes, runs, length int) error {
+	q.say("queue: %d nodes, %d runs on each, and %d phases that wait", nodes, runs, length)
+	err := q.register(ctx, nodes, capacity.Resources{CPUMilli: 1000 * int64(runs), MemoryMiB: 64 << 10, DiskMiB: 1 << 20, Slots: 64})
 	if err != nil {
 		return err
 	}
-	if q.running, err = q.launchShapes(ctx, nodes*runsOfEach); err != nil {
+	if q.running, err = q.launchShapes(ctx, nodes*runs); err != nil {
 		return err
 	}
-	if err := q.askAll(ctx, q.running, nodes*runsOfEach); err != nil {
+	if err := q.askAll(ctx, q.running, nodes*runs); err != nil {
 		return err
 	}
-	if q.waiting, err = q.launchShapes(ctx, length); err != nil {
-		return err
-	}
-	return q.askAll(ctx, q.waiting, 0)
+	return q.lengthen(ctx, length)
 }
 
 // launchShapes launches n phases, which ask for a little more memory each until
@@ -126,7 +128,7 @@ func (q *queueing) measure(ctx context.Context) ([]line, error) {
 	if err != nil {
 		return nil, err
 	}
-	quiet, err := q.passes(ctx)
+	quiet, err := q.passes(ctx, q.repetitions(200, 10))
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +137,7 @@ func (q *queueing) measure(ctx context.Context) ([]line, error) {
 		return nil, err
 	}
 	each := func(i int) sample { return sample{milliseconds(ended[i]-began[i]) / float64(len(quiet))} }
-	freed, err := q.freedToHead(ctx)
+	freed, err := q.freedToHead(ctx, q.repetitions(100, 5))
 	if err != nil {
 		return nil, err
 	}
@@ -148,13 +150,13 @@ func (q *queueing) measure(ctx context.Context) ([]line, error) {
 		return nil, err
 	}
 	return append([]line{
-		{measure: "a pass in which nothing changed, p50", figure: sample{quiet.median()}, unit: " ms"},
+		{measure: "a pass in which nothing changed, p50", figure: quiet.medians(parts), unit: " ms"},
 		{measure: "a pass in which nothing changed, p99", figure: sample{quiet.quantile(0.99)}, unit: " ms", aim: atMost(250)},
 		{measure: "its processor time in placer and store", figure: each(0), unit: " ms"},
 		{measure: "its processor time in Postgres", figure: each(1), unit: " ms"},
-		{measure: "freed capacity to the head's placement, p50", figure: sample{freed.median()}, unit: " ms", aim: atMost(50)},
+		{measure: "freed capacity to the head's placement, p50", figure: freed.medians(parts), unit: " ms", aim: atMost(50)},
 		{measure: "freed capacity to the head's placement, p99", figure: sample{freed.quantile(0.99)}, unit: " ms", aim: atMost(250)},
-		{measure: fmt.Sprintf("placed out of the queue, %d a pass", batchSize), figure: rate, unit: "/s"},
+		{measure: fmt.Sprintf("placed out of the queue, %d a pass", batchSize), figure: rate, unit: "/s", aim: atLeast(25_000)},
 	}, idle...), nil
 }
 
@@ -169,9 +171,8 @@ func (q *queueing) processorTimes() ([2]time.Duration, error) {
 	return [2]time.Duration{own, postgres}, err
 }
 
-// passes is how long passes take, one after the other, in milliseconds.
-func (q *queueing) passes(ctx context.Context) (took sample, err error) {
-	n := q.pick(200, 10)
+// passes is how long n passes take, one after the other, in milliseconds.
+func (q *queueing) passes(ctx context.Context, n int) (took sample, err error) {
 	q.say("queue: %d passes", n)
 	for range n {
 		began := time.Now()
@@ -183,10 +184,9 @@ func (q *queueing) passes(ctx context.Context) (took sample, err error) {
 	return took, nil
 }
 
-// freedToHead ends runs one by one and waits for the placer to give their room to
+// freedToHead ends n runs one by one and waits for the placer to give their room to
 // the head of the queue, in milliseconds from the commit that freed it.
-func (q *queueing) freedToHead(ctx context.Context) (took sample, err error) {
-	n := q.pick(100, 5)
+func (q *queueing) freedToHead(ctx context.Context, n int) (took sample, err error) {
 	q.say("queue: freeing %d nodes, one by one", n)
 	told := make(chan struct{}, 1)
 	placer, stop := q.placerThatTells(ctx, func() { told <- struct{}{} })
@@ -223,7 +223,7 @@ func (q *queueing) placerThatTells(ctx context.Context, tell func()) (*engine.Pl
 // batches is how many phases a second are placed when a hundred runs end at a
 // time.
 func (q *queueing) batches(ctx context.Context) (rates sample, err error) {
-	rounds := q.pick(9, 2)
+	rounds := q.rounds(9, 2)
 	q.say("queue: freeing %d nodes at a time", batchSize)
 	for range rounds {
 		if err := q.clear(ctx, [][]int64{q.running[:batchSize/2], q.running[batchSize/2 : batchSize]}); err != nil {
@@ -246,7 +246,7 @@ func (q *queueing) batches(ctx context.Context) (rates sample, err error) {
 // idle watches this process and Postgres while every phase in line asks again
 // when it should, and nothing else happens.
 func (q *queueing) idle(ctx context.Context) ([]line, error) {
-	span := time.Duration(q.pick(60, 12)) * time.Second
+	span := time.Duration(q.repetitions(60, 12)) * time.Second
 	q.say("queue: watching %s in which nothing happens", span)
 	placer, stop := q.placerThatTells(ctx, func() {})
 	defer stop()

@@ -51,7 +51,7 @@ type simulated struct {
 }
 
 func (m *reconciling) measure(ctx context.Context) (lines []line, err error) {
-	span := time.Duration(m.pick(20, 3)) * time.Second
+	span := time.Duration(m.repetitions(20, 3)) * time.Second
 	if m.count, err = newCounting(ctx, m.product, span); err != nil {
 		return nil, err
 	}

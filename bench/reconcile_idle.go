@@ -50,7 +50,7 @@ func (m *reconciling) rest(ctx context.Context, d time.Duration) (rest, error) {
 // questions about histories would be counted otherwise.
 const metricsLag = 15 * time.Second
 
-func (s *steady) span() time.Duration { return time.Duration(s.pick(60, 5)) * time.Second }
+func (s *steady) span() time.Duration { return time.Duration(s.repetitions(60, 5)) * time.Second }
 
 // without measures what comes before the applications.
 func (s *steady) without(ctx context.Context) (err error) {

@@ -16,7 +16,7 @@ import (
 // drifts scales components to 0 behind the engine's back, one after the other,
 // and measures until the engine's command comes.
 func (m *reconciling) drifts(ctx context.Context) ([]line, error) {
-	n := m.pick(50, 3)
+	n := m.repetitions(50, 3)
 	m.say("reconcile: scaling %d components to 0", n)
 	events, err := m.product.nats.SubscribeSync("wasmbus.evt." + wadm.DefaultLattice + ".component_scaled")
 	if err != nil {
@@ -27,7 +27,7 @@ func (m *reconciling) drifts(ctx context.Context) ([]line, error) {
 		return nil, err
 	}
 	var whole, share sample
-	parts := make([]sample, 4)
+	shares := make([]sample, 4)
 	for i := range n {
 		w, err := m.drift(ctx, i%m.apps, partComponents[i%len(partComponents)], events)
 		if err != nil {
@@ -35,19 +35,19 @@ func (m *reconciling) drifts(ctx context.Context) ([]line, error) {
 		}
 		whole, share = append(whole, w.whole()), append(share, 100*w.temporal/w.whole())
 		for k, ms := range []float64{w.noticed, w.assess, w.temporal, w.sent} {
-			parts[k] = append(parts[k], ms)
+			shares[k] = append(shares[k], ms)
 		}
 	}
 	lines := []line{
-		{measure: fmt.Sprintf("event of a drift → command, p50 of %d", n), figure: sample{whole.median()}, unit: " ms", aim: atMost(300)},
+		{measure: fmt.Sprintf("event of a drift → command, p50 of %d", n), name: "event of a drift to command, p50", figure: whole.medians(parts), unit: " ms", aim: atMost(300)},
 		{measure: "the same, p99", figure: sample{whole.quantile(0.99)}, unit: " ms"},
 	}
 	for k, name := range []string{
 		"until the workflow is woken", "the look, while it runs", "in Temporal, between these", "from the command's activity to the host",
 	} {
-		lines = append(lines, line{measure: "of that, " + name + ", p50", figure: sample{parts[k].median()}, unit: " ms"})
+		lines = append(lines, line{measure: "of that, " + name + ", p50", figure: shares[k].medians(parts), unit: " ms"})
 	}
-	return append(lines, line{measure: "Temporal's share, p50", figure: sample{share.median()}, unit: " %"}), nil
+	return append(lines, line{measure: "Temporal's share, p50", figure: share.medians(parts), unit: " %"}), nil
 }
 
 // drift scales one component to 0 on its host.
@@ -201,11 +201,11 @@ func (m *reconciling) lose(ctx context.Context, l *losses, ids []string, since f
 
 func (l losses) lines(from string) []line {
 	lines := []line{
-		{measure: fmt.Sprintf("%s → first command, p50 of %d", from, len(l.first)), figure: sample{l.first.median()}, unit: " ms"},
+		{measure: fmt.Sprintf("%s → first command, p50 of %d", from, len(l.first)), name: from + " to first command", figure: l.first, unit: " ms"},
 		{measure: "the same, p99", figure: sample{l.first.quantile(0.99)}, unit: " ms"},
-		{measure: fmt.Sprintf("%s → each of %d commands, p50", from, len(l.all)), figure: sample{l.all.median()}, unit: " ms"},
+		{measure: fmt.Sprintf("%s → each of %d commands, p50", from, len(l.all)), name: from + " to each command", figure: l.all.medians(parts), unit: " ms"},
 		{measure: "the same, p99", figure: sample{l.all.quantile(0.99)}, unit: " ms"},
-		{measure: from + " → last command, p50", figure: sample{l.last.median()}, unit: " ms"},
+		{measure: from + " → last command, p50", figure: l.last, unit: " ms"},
 		{measure: "the same, p99", figure: sample{l.last.quantile(0.99)}, unit: " ms"},
 	}
 	return append(lines, line{
@@ -216,7 +216,7 @@ func (l losses) lines(from string) []line {
 
 // goodbyes stops hosts, one after the other.
 func (m *reconciling) goodbyes(ctx context.Context) ([]line, error) {
-	n := m.pick(5, 2)
+	n := m.repetitions(5, 2)
 	m.say("reconcile: stopping %d hosts", n)
 	var l losses
 	for range n {
@@ -239,7 +239,7 @@ const beforeBeat = 500 * time.Millisecond
 
 // kills kills hosts, one after the other.
 func (m *reconciling) kills(ctx context.Context) ([]line, error) {
-	n := m.pick(5, 1)
+	n := m.repetitions(5, 1)
 	m.say("reconcile: killing %d hosts", n)
 	var l losses
 	for range n {

@@ -21,6 +21,20 @@ func (s sample) quantile(q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
+// medians divides the sample, which is in the order of its measurement, into parts
+// and returns the median of each, so that a figure of one run shows its spread. A
+// sample with fewer than three for each part stays whole.
+func (s sample) medians(parts int) sample {
+	if len(s) < 3*parts {
+		return sample{s.median()}
+	}
+	found := make(sample, parts)
+	for i := range found {
+		found[i] = s[i*len(s)/parts : (i+1)*len(s)/parts].median()
+	}
+	return found
+}
+
 func (s sample) median() float64 { return s.quantile(0.5) }
 func (s sample) least() float64  { return s.quantile(0) }
 func (s sample) most() float64   { return s.quantile(1) }

@@ -58,3 +58,10 @@ func TestAim(t *testing.T) {
 	require.True(t, atMost(60).met(60))
 	require.False(t, atMost(60).met(61))
 }
+
+func TestMedians(t *testing.T) {
+	require.Equal(t, sample{2, 5}, sample{1, 2, 3, 4, 5, 6}.medians(2))
+	require.Equal(t, sample{2, 5.5}, sample{1, 2, 3, 4, 5, 6, 7}.medians(2))
+	require.Equal(t, sample{3}, sample{1, 2, 3, 4, 5}.medians(2))
+	require.True(t, math.IsNaN(sample{}.medians(5)[0]))
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -11,6 +12,7 @@ import (
 // line is one line of a section's table.
 type line struct {
 	measure   string
+	name      string // for comparisons, where the measure has numbers that differ from run to run; empty: the measure
 	figure    sample
 	unit      string // such as "/s" or " ms"
 	reference string // what it is compared with; empty: nothing
@@ -18,6 +20,8 @@ type line struct {
 	aim       *aim   // of the ratio, or of the figure where there is no reference
 	absolute  bool   // the aim is the figure's although there is a reference
 }
+
+func (l line) key() string { return cmp.Or(l.name, l.measure) }
 
 // newTable returns the lines of a table in Markdown's form.
 func newTable(lines []line) [][]string {

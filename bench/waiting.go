@@ -38,7 +38,7 @@ type waited struct {
 	oldest   float64 // seconds since the oldest look
 }
 
-func (w *waits) span() time.Duration { return time.Duration(w.pick(60, 10)) * time.Second }
+func (w *waits) span() time.Duration { return time.Duration(w.repetitions(60, 10)) * time.Second }
 
 func (w *waits) measure(ctx context.Context) ([]line, error) {
 	var err error
@@ -66,7 +66,7 @@ func (w *waits) measure(ctx context.Context) ([]line, error) {
 		}
 		lines = append(lines, full.lines(idle)...)
 	}
-	freed, err := w.free(ctx, w.pick(100, 10))
+	freed, err := w.free(ctx, w.repetitions(100, 10))
 	return append(lines, freed...), err
 }
 
@@ -180,7 +180,7 @@ func (w *waits) free(ctx context.Context, n int) ([]line, error) {
 	placed := sample(took)
 	of := fmt.Sprintf("%d wait: freed capacity to the head's placement, ", w.there)
 	return []line{
-		{measure: of + fmt.Sprintf("p50 of %d", len(placed)), figure: sample{placed.median()}, unit: " ms"},
+		{measure: of + fmt.Sprintf("p50 of %d", len(placed)), name: of + "p50", figure: placed.medians(parts), unit: " ms"},
 		{measure: of + "p99", figure: sample{placed.quantile(0.99)}, unit: " ms", aim: atMost(250)},
 	}, nil
 }

@@ -35,6 +35,7 @@ func check(s *Settings, winning map[string]setting, earlier Faults) Faults {
 		c.refused[fault.Key] = true
 	}
 	c.connections()
+	c.encryption()
 	c.fleet()
 	c.node()
 	c.gateway()
@@ -97,6 +98,7 @@ func (c *checker) fleet() {
 	c.between("fleet.result_ttl", f.ResultTTL, 0)
 	c.positive("fleet.log_ttl", f.LogTTL)
 	c.atLeast("fleet.log_bytes", f.LogBytes, 1<<20)
+	c.want(f.StreamReplicas >= 1 && f.StreamReplicas <= 5, "1 to 5", "fleet.stream_replicas")
 	c.want(f.Priority >= 0 && f.Priority <= 100, "0 to 100", "fleet.priority")
 	c.positive("fleet.ageing", f.Ageing)
 	c.atLeast("fleet.head_window", int64(f.HeadWindow), 1)

@@ -9,7 +9,8 @@ func Defaults() Settings {
 		DataDir:   ".data",
 		Log:       Log{Level: "info", Format: "text"},
 		Telemetry: Telemetry{StuckAfter: 2 * time.Minute},
-		Temporal:  Temporal{Retention: 168 * time.Hour},
+		Temporal:  Temporal{Retention: 168 * time.Hour, Encryption: EncryptNothing, EncryptionKeys: []string{}},
+		Codec:     Codec{Address: "127.0.0.1:8081", Origins: []string{}},
 		NATS:      NATS{URL: "nats://127.0.0.1:4222"},
 		Postgres:  Postgres{URL: "postgres://127.0.0.1:5432/tidewait", MaxConns: 16},
 		Fleet: Fleet{
@@ -28,6 +29,7 @@ func Defaults() Settings {
 			ResultTTL:         2160 * time.Hour,
 			LogTTL:            168 * time.Hour,
 			LogBytes:          1 << 30,
+			StreamReplicas:    1,
 			Priority:          50,
 			Ageing:            30 * time.Minute,
 			HeadWindow:        64,

@@ -43,7 +43,8 @@ func TestDefaults(t *testing.T) {
 		DataDir:   filepath.Join(dir, ".data"),
 		Log:       config.Log{Level: "info", Format: "text"},
 		Telemetry: config.Telemetry{StuckAfter: 2 * time.Minute},
-		Temporal:  config.Temporal{Retention: 168 * time.Hour},
+		Temporal:  config.Temporal{Retention: 168 * time.Hour, Encryption: "none", EncryptionKeys: []string{}},
+		Codec:     config.Codec{Address: "127.0.0.1:8081", Origins: []string{}},
 		NATS:      config.NATS{URL: "nats://127.0.0.1:4222"},
 		Postgres:  config.Postgres{URL: "postgres://127.0.0.1:5432/tidewait", MaxConns: 16},
 		Fleet: config.Fleet{
@@ -51,7 +52,7 @@ func TestDefaults(t *testing.T) {
 			SuspectAfter: 15 * time.Second, Lease: 90 * time.Second, LostAfter: 2 * time.Minute,
 			SweepInterval: 30 * time.Second, ObjectTTL: 24 * time.Hour, LogTTL: 168 * time.Hour,
 			RunTTL: 2160 * time.Hour, WaitTTL: 2160 * time.Hour, ResultTTL: 2160 * time.Hour,
-			LogBytes: 1073741824, Priority: 50, Ageing: 30 * time.Minute, HeadWindow: 64,
+			LogBytes: 1073741824, StreamReplicas: 1, Priority: 50, Ageing: 30 * time.Minute, HeadWindow: 64,
 		},
 		Node: config.Node{
 			Labels: map[string]string{}, Backends: []string{"microvm", "process"}, Slots: 16, StartLimit: 2,
@@ -96,12 +97,13 @@ func TestTheDocumentedFileHasEveryKey(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"data_dir", "log.level", "log.format", "telemetry.address", "telemetry.stuck_after",
 		"temporal.config_file", "temporal.profile", "temporal.address", "temporal.namespace", "temporal.retention",
+		"temporal.encryption", "temporal.encryption_keys", "codec.address", "codec.origins", "codec.token_file",
 		"nats.url", "nats.credentials", "nats.ca", "nats.cert", "nats.key", "nats.inbox_prefix",
 		"postgres.url", "postgres.max_conns",
 		"fleet.turn", "fleet.max_wait", "fleet.retry_interval", "fleet.attempt_backoff", "fleet.heartbeat_interval", "fleet.suspect_after",
 		"fleet.lease", "fleet.lost_after", "fleet.sweep_interval", "fleet.object_ttl", "fleet.log_ttl",
 		"fleet.bundle_bytes", "fleet.run_ttl", "fleet.wait_ttl", "fleet.result_ttl",
-		"fleet.log_bytes", "fleet.priority", "fleet.ageing", "fleet.head_window",
+		"fleet.log_bytes", "fleet.stream_replicas", "fleet.priority", "fleet.ageing", "fleet.head_window",
 		"node.id", "node.labels", "node.backends", "node.cpus", "node.memory", "node.disk", "node.slots",
 		"node.start_limit", "node.kernel", "node.modules", "node.guest_image", "node.qemu", "node.accel",
 		"node.boot_timeout", "node.step_timeout", "node.kill_grace", "node.result_files", "node.result_bytes",

@@ -14,19 +14,19 @@ import (
 func TestFileRefusals(t *testing.T) {
 	for _, c := range []struct{ name, yaml, want string }{
 		{"unknown key", "fleet:\n  trun: 1h\n", "fleet.trun (tidewait.yaml:2): no such key; fleet has turn, max_wait, " +
-			"retry_interval, attempt_backoff, heartbeat_interval, suspect_after, lease, lost_after, sweep_interval, object_ttl, bundle_bytes, run_ttl, wait_ttl, result_ttl, log_ttl, log_bytes, priority, ageing, head_window"},
+			"retry_interval, attempt_backoff, heartbeat_interval, suspect_after, lease, lost_after, sweep_interval, object_ttl, bundle_bytes, run_ttl, wait_ttl, result_ttl, log_ttl, log_bytes, stream_replicas, priority, ageing, head_window"},
 		{"unknown section", "flet: {}\n", "flet (tidewait.yaml:1): no such key; " +
-			"the top level has data_dir, log, telemetry, temporal, nats, postgres, fleet, node, gateway, wadm, dev"},
+			"the top level has data_dir, log, telemetry, temporal, codec, nats, postgres, fleet, node, gateway, wadm, dev"},
 		{"upper case", "Log: {}\n", "Log (tidewait.yaml:1): no such key; " +
-			"the top level has data_dir, log, telemetry, temporal, nats, postgres, fleet, node, gateway, wadm, dev"},
+			"the top level has data_dir, log, telemetry, temporal, codec, nats, postgres, fleet, node, gateway, wadm, dev"},
 		{"dotted key", "log.lvl: debug\n", "log.lvl (tidewait.yaml:1): no such key; " +
-			"the top level has data_dir, log, telemetry, temporal, nats, postgres, fleet, node, gateway, wadm, dev"},
+			"the top level has data_dir, log, telemetry, temporal, codec, nats, postgres, fleet, node, gateway, wadm, dev"},
 		{"key twice", "log:\n  level: info\n  level: debug\n", "log.level (tidewait.yaml:3): the key is there twice: keep one"},
 		{"section twice", "log:\n  level: info\nlog:\n  format: json\n", "log (tidewait.yaml:3): the key is there twice: keep one"},
 		{"value for a section", "log: info\n", `log = "info" (tidewait.yaml:1): want the keys level, format`},
 		{"list for a section", "log: [info]\n", `log = a list (tidewait.yaml:1): want the keys level, format`},
 		{"list at the top", "- log\n", "tidewait.yaml = a list (tidewait.yaml:1): " +
-			"want the keys data_dir, log, telemetry, temporal, nats, postgres, fleet, node, gateway, wadm, dev"},
+			"want the keys data_dir, log, telemetry, temporal, codec, nats, postgres, fleet, node, gateway, wadm, dev"},
 		{"no data directory", "data_dir: ''\n", `data_dir = "" (tidewait.yaml:1): want the path of a directory`},
 		{"mapping for text", "log: {level: {a: b}}\n", `log.level = a mapping (tidewait.yaml:1): want text`},
 		{"text for a number", "node: {slots: many}\n", `node.slots = "many" (tidewait.yaml:1): want a whole number of at most 64 bits`},
@@ -66,6 +66,15 @@ func TestImpossibleValues(t *testing.T) {
 		{"TEMPORAL_ADDRESS=localhost", `temporal.address = "localhost" (TIDEWAIT_TEMPORAL_ADDRESS): want host:port, such as 127.0.0.1:7233`},
 		{"TEMPORAL_ADDRESS=localhost:99999", `temporal.address = "localhost:99999" (TIDEWAIT_TEMPORAL_ADDRESS): want host:port, such as 127.0.0.1:7233`},
 		{"TEMPORAL_RETENTION=1m", `temporal.retention = "1m" (TIDEWAIT_TEMPORAL_RETENTION): want 1h to 8760h`},
+		{"TEMPORAL_ENCRYPTION=some", `temporal.encryption = "some" (TIDEWAIT_TEMPORAL_ENCRYPTION): want one of none, payloads, all`},
+		{"TEMPORAL_ENCRYPTION=all", `temporal.encryption = "all" (TIDEWAIT_TEMPORAL_ENCRYPTION): want temporal.encryption_keys beside it: there is no encryption without a key`},
+		{"TEMPORAL_ENCRYPTION_KEYS=/etc/k1,k2", `temporal.encryption_keys = "/etc/k1,k2" (TIDEWAIT_TEMPORAL_ENCRYPTION_KEYS): want absolute paths`},
+		{"CODEC_ADDRESS=:8081", `codec.address = ":8081" (TIDEWAIT_CODEC_ADDRESS): want host:port, such as 127.0.0.1:8081`},
+		{"CODEC_ADDRESS=0.0.0.0:8081", `codec.address = "0.0.0.0:8081" (TIDEWAIT_CODEC_ADDRESS): want an address of this machine, such as 127.0.0.1:8081, unless codec.token_file says what others must know: a codec server decrypts for whoever may ask`},
+		{"CODEC_ADDRESS=codec.example.com:8081", `codec.address = "codec.example.com:8081" (TIDEWAIT_CODEC_ADDRESS): want an address of this machine, such as 127.0.0.1:8081, unless codec.token_file says what others must know: a codec server decrypts for whoever may ask`},
+		{"CODEC_ORIGINS=http://127.0.0.1:8233/", `codec.origins = "http://127.0.0.1:8233/" (TIDEWAIT_CODEC_ORIGINS): want scheme, host and port of Web UIs, such as [http://127.0.0.1:8233]`},
+		{"CODEC_ORIGINS=*", `codec.origins = "*" (TIDEWAIT_CODEC_ORIGINS): want scheme, host and port of Web UIs, such as [http://127.0.0.1:8233]`},
+		{"CODEC_TOKEN_FILE=token", `codec.token_file = "token" (TIDEWAIT_CODEC_TOKEN_FILE): want an absolute path`},
 		{"NATS_URL=http://me:secret@h", `nats.url = "http://h" (TIDEWAIT_NATS_URL): want nats://host:port, tls://host:port, ws:// or wss://, several separated by commas`},
 		{"NATS_URL=nats://a,b", `nats.url = (not shown) (TIDEWAIT_NATS_URL): want nats://host:port, tls://host:port, ws:// or wss://, several separated by commas`},
 		{"NATS_INBOX_PREFIX=inbox", `nats.inbox_prefix = "inbox" (TIDEWAIT_NATS_INBOX_PREFIX): want tokens of a NATS subject that begin with _, such as _INBOX.engine`},
@@ -172,7 +181,7 @@ func TestAllFaultsAreToldAtOnce(t *testing.T) {
 	}, faults[0])
 	lines := strings.Split(err.Error(), "\n")
 	require.Equal(t, "6 settings refused:", lines[0])
-	require.Equal(t, `  x (tidewait.yaml:6): no such key; the top level has data_dir, log, telemetry, temporal, nats, postgres, fleet, node, gateway, wadm, dev`, lines[2])
+	require.Equal(t, `  x (tidewait.yaml:6): no such key; the top level has data_dir, log, telemetry, temporal, codec, nats, postgres, fleet, node, gateway, wadm, dev`, lines[2])
 	require.Equal(t, `  TIDEWAIT_Y (environment): no such setting; a variable is TIDEWAIT_ and a key, such as TIDEWAIT_FLEET_MAX_WAIT for fleet.max_wait`, lines[3])
 	require.Equal(t, `  dev.nodes = "-1" (TIDEWAIT_DEV_NODES): want 0 to 16`, lines[4])
 	require.Equal(t, `  fleet.lease = "1h" (tidewait.yaml:3): want less than fleet.lost_after minus node.kill_grace, which is 2m - 10s: `+

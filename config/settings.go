@@ -11,6 +11,7 @@ type Settings struct {
 	Log       Log       `mapstructure:"log"`
 	Telemetry Telemetry `mapstructure:"telemetry"`
 	Temporal  Temporal  `mapstructure:"temporal"`
+	Codec     Codec     `mapstructure:"codec"`
 	NATS      NATS      `mapstructure:"nats"`
 	Postgres  Postgres  `mapstructure:"postgres"`
 	Fleet     Fleet     `mapstructure:"fleet"`
@@ -41,6 +42,18 @@ type Temporal struct {
 	Address    string        `mapstructure:"address"`     // host:port; empty: the profile's, else 127.0.0.1:7233
 	Namespace  string        `mapstructure:"namespace"`   // empty: the profile's, else "default"
 	Retention  time.Duration `mapstructure:"retention"`   // of closed workflows, checked and set by setup
+	// Encryption is what Temporal gets encrypted: none, payloads, or all, which is
+	// messages and stack traces of failures too.
+	Encryption     string   `mapstructure:"encryption"`
+	EncryptionKeys []string `mapstructure:"encryption_keys"` // paths; the first one's key encrypts, all decrypt
+}
+
+// Codec configures the codec server, which decrypts for Temporal's Web UI and its
+// command.
+type Codec struct {
+	Address   string   `mapstructure:"address"`    // host:port; port 0: a free one
+	Origins   []string `mapstructure:"origins"`    // of Web UIs
+	TokenFile string   `mapstructure:"token_file"` // path; empty: nobody is asked for a token
 }
 
 // NATS is the connection to NATS with JetStream.
@@ -77,6 +90,7 @@ type Fleet struct {
 	ResultTTL         time.Duration `mapstructure:"result_ttl"`         // branches and bundles of launches that ended; 0: for ever
 	LogTTL            time.Duration `mapstructure:"log_ttl"`            // run logs in JetStream
 	LogBytes          int64         `mapstructure:"log_bytes"`          // run logs in JetStream, in all
+	StreamReplicas    int           `mapstructure:"stream_replicas"`    // copies of each stream and bucket in a cluster of NATS
 	Priority          int           `mapstructure:"priority"`           // of a mission that names none
 	Ageing            time.Duration `mapstructure:"ageing"`             // of waiting is worth one step of priority
 	HeadWindow        int           `mapstructure:"head_window"`        // places in line whose retries are not stretched

@@ -12,6 +12,7 @@ import (
 	temporallog "go.temporal.io/sdk/log"
 
 	"tidewait/internal/logkey"
+	"tidewait/internal/payload"
 )
 
 const (
@@ -43,6 +44,12 @@ func TemporalOptions(s Settings, log *slog.Logger) (client.Options, error) {
 	options.Namespace = firstOf(s.Temporal.Namespace, options.Namespace, defaultTemporalNamespace)
 	// Messages are small; compressing them costs more than it saves.
 	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
+	codec, err := PayloadCodec(s.Temporal)
+	if err != nil {
+		return client.Options{}, err
+	}
+	options.DataConverter = payload.Converter(codec)
+	options.FailureConverter = payload.FailureConverter(options.DataConverter, s.Temporal.Encryption == EncryptAll)
 	options.Logger = temporallog.NewStructuredLogger(slog.New(logkey.Temporal(log.Handler())))
 	return options, nil
 }

@@ -52,7 +52,25 @@ m/build  capacity  capacity_memory  12:19:05Z  41 min of 120 (fails 14:19:05Z)  
         "memoryMiB": 0,
         "diskMiB": 0,
         "slots": 1
-      }
+      },
+      "youCan": [
+        {
+          "what": "free or add a node that has room",
+          "command": "tidewait node list"
+        },
+        {
+          "what": "look now",
+          "command": "tidewait phase nudge m build"
+        },
+        {
+          "what": "give up",
+          "command": "tidewait phase cancel m build --reason WHY"
+        },
+        {
+          "what": "see each node and who is ahead",
+          "command": "tidewait mission show m"
+        }
+      ]
     }
   ]
 }
@@ -73,6 +91,15 @@ waits:
       memoryMiB: 0
       diskMiB: 0
       slots: 1
+    youCan:
+      - what: free or add a node that has room
+        command: tidewait node list
+      - what: look now
+        command: tidewait phase nudge m build
+      - what: give up
+        command: tidewait phase cancel m build --reason WHY
+      - what: see each node and who is ahead
+        command: tidewait mission show m
 `, ""}, b.run("waits", "-o", "yaml"))
 	require.Equal(t, []string{`{"kind":"capacity","code":"capacity_memory","mission":"m"}`, `{}`, `{}`}, b.requests(api.SubjectWaitList))
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tidewait/config"
+	"tidewait/internal/ledger"
+	"tidewait/internal/release"
 	"tidewait/internal/render"
 	"tidewait/internal/wadm"
 )
@@ -28,6 +30,7 @@ them makes it the one that is kept running in a lattice.`,
   tidewait app list --lattice default`,
 	})
 	cmd.PersistentFlags().String("lattice", "", "the lattice of the application (default the setting wadm.lattice)")
+	cmd.PersistentFlags().String("account", "", "the tenant's account, where there are several")
 	cmd.AddCommand(
 		appValidateCommand(c), appPutCommand(c), appDeployCommand(c),
 		appListCommand(c), appGetCommand(c), appStatusCommand(c), appHistoryCommand(c),
@@ -40,6 +43,7 @@ them makes it the one that is kept running in a lattice.`,
 type apps struct {
 	cli     *cli
 	client  wadm.Client
+	account string // of one of several tenants; empty: there is one
 	lattice string
 	named   bool   // the lattice, on the command line
 	url     string // of NATS, for messages, without passwords
@@ -63,22 +67,42 @@ func (c *cli) withApps(cmd *cobra.Command, actor *string, do func(context.Contex
 	if err != nil {
 		return err
 	}
+	account, err := appAccount(cmd)
+	if err != nil {
+		return err
+	}
 	conn, err := c.dialNATS(cmd.Context(), settings)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	a := newApps(c, conn, settings, actor)
+	a := newApps(c, conn, settings, account, actor)
 	a.named = cmd.Flags().Changed("lattice")
 	return do(cmd.Context(), a)
 }
 
-func newApps(c *cli, conn *nats.Conn, settings config.Settings, actor *string) *apps {
-	client := wadm.Client{Conn: conn, Prefix: settings.Wadm.APIPrefix, Lattice: settings.Wadm.Lattice}
+// appAccount is the tenant's account that the command line names; empty: none, or
+// that of a single tenant.
+func appAccount(cmd *cobra.Command) (string, error) {
+	account, err := cmd.Flags().GetString("account")
+	if err == nil && strings.ContainsAny(account, ".*> \t\r\n") {
+		return "", usage("%q is not the name of an account: it is one token of a NATS subject, such as ACME", account)
+	}
+	if account == ledger.DefaultAccount {
+		account = ""
+	}
+	return account, err
+}
+
+func newApps(c *cli, conn *nats.Conn, settings config.Settings, account string, actor *string) *apps {
+	client := wadm.Client{Conn: conn, Prefix: settings.Wadm.APIPrefix, Lattice: settings.Wadm.Lattice, Release: release.This()}
+	if account != "" {
+		client.Prefix = account + "." + client.Prefix
+	}
 	if actor != nil {
 		client.Actor = *actor
 	}
-	return &apps{cli: c, client: client, lattice: settings.Wadm.Lattice, url: safeURL(settings.NATS.URL)}
+	return &apps{cli: c, client: client, account: account, lattice: settings.Wadm.Lattice, url: safeURL(settings.NATS.URL)}
 }
 
 // hint is another command about the same lattice.
@@ -86,6 +110,9 @@ func (a *apps) hint(verb string, args ...string) string {
 	line := append([]string{"tidewait", "app", verb}, args...)
 	if a.named {
 		line = append(line, "--lattice", a.lattice)
+	}
+	if a.account != "" {
+		line = append(line, "--account", a.account)
 	}
 	return "`" + strings.Join(line, " ") + "`"
 }
@@ -107,6 +134,9 @@ func (a *apps) fault(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &refused):
+		if release.IsRefusal(refused.Message) {
+			return &fault{exitUsage, err}
+		}
 		return &fault{exitFailed, err}
 	case errors.Is(err, nats.ErrNoResponders):
 		return unreachable("nobody answers the API of applications (%s.>) on %s; %s", a.client.Prefix, a.url, remedy)
@@ -173,12 +203,16 @@ func (c *cli) appNames(cmd *cobra.Command) []string {
 	if err != nil {
 		return nil
 	}
+	account, err := appAccount(cmd)
+	if err != nil {
+		return nil
+	}
 	conn, err := c.dialNATS(ctx, settings)
 	if err != nil {
 		return nil
 	}
 	defer conn.Close()
-	list, _ := newApps(c, conn, settings, nil).client.List(ctx)
+	list, _ := newApps(c, conn, settings, account, nil).client.List(ctx)
 	names := make([]string, len(list))
 	for i, a := range list {
 		names[i] = a.Name

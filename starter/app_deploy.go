@@ -252,11 +252,11 @@ func (d *deployer) await(ctx context.Context) error {
 	}
 	w := newWaiter(d.apps, d.target.name)
 	err := w.await(ctx)
-	d.report.Status = w.status
+	d.report.Status = w.status()
 	if err != nil {
 		return err
 	}
-	return d.fate(ctx, d.target.name, w.status, d.flags.timeout)
+	return d.fate(ctx, d.target.name, w.status(), d.flags.timeout)
 }
 
 // fate turns the end of a wait into the command's own. status is nil when the

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,7 +11,6 @@ import (
 )
 
 func appNudgeCommand(c *cli) *cobra.Command {
-	var account string
 	cmd := &cobra.Command{
 		Use:   "nudge NAME",
 		Short: "Try again now what hosts have refused or failed at",
@@ -20,7 +20,6 @@ come. What has failed before is not counted any more.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeApps,
 	}
-	cmd.Flags().StringVar(&account, "account", ledger.DefaultAccount, "the tenant's account, where there are several")
 	actor := addActor(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		t, err := namedTarget(args)
@@ -31,9 +30,13 @@ come. What has failed before is not counted any more.`,
 		if err != nil {
 			return err
 		}
+		account, err := appAccount(cmd)
+		if err != nil {
+			return err
+		}
 		target := fmt.Sprintf("application %s in lattice %s", t.name, settings.Wadm.Lattice)
 		return c.signal(cmd, workflowSignal{
-			workflow: api.AppWorkflowID(account, settings.Wadm.Lattice, t.name),
+			workflow: api.AppWorkflowID(cmp.Or(account, ledger.DefaultAccount), settings.Wadm.Lattice, t.name),
 			name:     api.SignalNudge, argument: api.Nudge{Actor: *actor},
 			target: target, lookup: "tidewait app status " + t.name, done: target + " is tried again now",
 		})

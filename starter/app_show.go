@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -159,7 +160,9 @@ func appStatusCommand(c *cli) *cobra.Command {
 of its scalers is: what keeps its components, providers, links and configurations
 as the deployed version wants them. With --watch a terminal is redrawn every two
 seconds; elsewhere a line is printed whenever something changes. With --follow it
-is shown what happens until everything runs, or something has failed: exit code 1.`,
+is shown what happens until everything runs, or something has failed: exit code 1.
+With -o json and -o yaml it is the same object each time: once, whenever the status
+changes with --watch, and as it is in the end with --follow.`,
 		Example:           "  tidewait app status hello\n  tidewait app status hello --follow",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeApps,
@@ -182,7 +185,7 @@ is shown what happens until everything runs, or something has failed: exit code 
 				if err != nil {
 					return err
 				}
-				shown := shownStatus{reply, a.detail(ctx, t.name)}
+				shown := a.shown(ctx, t.name, reply)
 				return c.print(shown, time.Now(), func(o render.Options) string {
 					return o.ApplicationStatus(a.lattice, t.name, *reply.Status, shown.Application)
 				})
@@ -194,10 +197,15 @@ is shown what happens until everything runs, or something has failed: exit code 
 	return cmd
 }
 
-// shownStatus is a status with what the API of applications has no room for.
+// shownStatus is a status with what the API of applications has no room for: the one
+// shape in which a program gets it, once, whenever it changes, or in the end.
 type shownStatus struct {
 	wadm.StatusReply
 	Application *api.AppDetail `json:"application,omitempty"` // nil: the server is not Tidewait's
+}
+
+func (a *apps) shown(ctx context.Context, name string, reply wadm.StatusReply) shownStatus {
+	return shownStatus{reply, a.detail(ctx, name)}
 }
 
 // detailTimeout bounds what is only asked beside something else.
@@ -207,10 +215,11 @@ const detailTimeout = 2 * time.Second
 // engine of Tidewait's tells, as beside a wadm.
 func (a *apps) detail(ctx context.Context, name string) *api.AppDetail {
 	e := &engine{conn: a.client.Conn, url: a.url}
-	detail, err := exchange[api.AppDetail](ctx, e, api.SubjectAppShow, api.AppRequest{Lattice: a.lattice, Name: name}, peer{timeout: detailTimeout})
+	detail, err := exchange[api.AppDetail](ctx, e, api.SubjectAppShow, api.AppRequest{Account: a.account, Lattice: a.lattice, Name: name}, peer{timeout: detailTimeout})
 	if err != nil {
 		return nil
 	}
+	advise(detail.Wait)
 	return &detail
 }
 
@@ -218,7 +227,7 @@ func (a *apps) detail(ctx context.Context, name string) *api.AppDetail {
 // where nobody observes the lattice.
 func (a *apps) instances(ctx context.Context, name string) []scaler.Tally {
 	e := &engine{conn: a.client.Conn, url: a.url}
-	subject := api.SubjectLattice(ledger.DefaultAccount, a.lattice)
+	subject := api.SubjectLattice(cmp.Or(a.account, ledger.DefaultAccount), a.lattice)
 	lattice, err := exchange[api.LatticeDetail](ctx, e, subject, struct{}{}, peer{timeout: detailTimeout})
 	if err != nil {
 		return nil
@@ -247,19 +256,19 @@ func (a *apps) watchStatus(ctx context.Context, name string) error {
 		if screen != nil {
 			return screen.draw(a.progress(ctx, name, *reply.Status))
 		}
-		return a.showStatus(name, before, reply)
+		return a.showStatus(ctx, name, before, reply)
 	})
 }
 
 // showStatus shows a status, or that it is another than the one before; nil is
 // none.
-func (a *apps) showStatus(name string, before *wadm.Status, reply wadm.StatusReply) error {
+func (a *apps) showStatus(ctx context.Context, name string, before *wadm.Status, reply wadm.StatusReply) error {
 	switch {
 	case a.cli.structured():
 		if reflect.DeepEqual(before, reply.Status) {
 			return nil
 		}
-		return a.cli.stream(reply)
+		return a.cli.stream(a.shown(ctx, name, reply))
 	case before != nil && render.SameStatus(before.Status, reply.Status.Status):
 		return nil
 	}
@@ -276,13 +285,13 @@ func (a *apps) followStatus(ctx context.Context, name string) error {
 		return failed("application %s is not deployed; deploy it with %s", name, a.hint("deploy", name))
 	}
 	err := w.await(ctx)
-	if a.cli.structured() && w.status != nil {
-		err = errors.Join(a.cli.print(w.status, time.Now(), nil), err)
+	if a.cli.structured() && w.reply != nil {
+		err = errors.Join(a.cli.print(a.shown(context.WithoutCancel(ctx), name, *w.reply), time.Now(), nil), err)
 	}
 	if err != nil {
 		return err
 	}
-	return a.fate(ctx, name, w.status, 0)
+	return a.fate(ctx, name, w.status(), 0)
 }
 
 // statusLine tells how an application is at this moment.

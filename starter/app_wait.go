@@ -27,8 +27,16 @@ type waiter struct {
 	name   string
 	tell   func(line string) // of a change, where nothing is redrawn
 	screen *screen           // nil: lines
-	status *wadm.Status      // as it was last seen; nil: not yet
+	reply  *wadm.StatusReply // the last one; nil: none yet
 	lost   bool              // the last look failed
+}
+
+// status is how the application was last seen; nil: it was not.
+func (w *waiter) status() *wadm.Status {
+	if w.reply == nil {
+		return nil
+	}
+	return w.reply.Status
 }
 
 func newWaiter(a *apps, name string) *waiter {
@@ -43,7 +51,7 @@ func newWaiter(a *apps, name string) *waiter {
 // published only wakes it: it may be older than what the API answers.
 func (w *waiter) await(ctx context.Context) error {
 	news := make(chan struct{}, 1)
-	published, err := w.client.Conn.Subscribe(wadm.StatusSubject("", w.lattice, w.name), func(*nats.Msg) {
+	published, err := w.client.Conn.Subscribe(wadm.StatusSubject(w.account, w.lattice, w.name), func(*nats.Msg) {
 		select {
 		case news <- struct{}{}:
 		default:
@@ -82,11 +90,11 @@ func (w *waiter) over(ctx context.Context) bool {
 	w.lost = false
 	if w.screen != nil {
 		_ = w.screen.draw(w.progress(ctx, w.name, *reply.Status))
-	} else if w.status == nil || !render.SameStatus(w.status.Status, reply.Status.Status) {
+	} else if w.reply == nil || !render.SameStatus(w.status().Status, reply.Status.Status) {
 		w.tell(statusLine(w.name, reply.Status.Status))
 	}
-	w.status = reply.Status
-	switch w.status.Status.Type {
+	w.reply = &reply
+	switch reply.Status.Status.Type {
 	case wadm.Deployed, wadm.Failed:
 		return true
 	case wadm.Undeployed:

@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"tidewait/config"
+	"tidewait/internal/provision"
 )
 
 // connectTimeout bounds the wait for a service that may be down.
@@ -41,6 +42,42 @@ func (c *cli) dialTemporal(ctx context.Context, s config.Settings) (client.Clien
 			options.HostPort, temporalCause(err), cmp.Or(s.Temporal.Meaning(err), startOne("temporal.address")))
 	}
 	return conn, nil
+}
+
+// dialNamespace connects to Temporal as dialTemporal does, and refuses a namespace
+// in which this program could not read, or would write in plain text what is
+// encrypted there.
+func (c *cli) dialNamespace(ctx context.Context, s config.Settings) (client.Client, error) {
+	conn, err := c.dialTemporal(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkEncryption(ctx, s, conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (c *cli) checkEncryption(ctx context.Context, s config.Settings, conn client.Client) error {
+	options, err := config.TemporalOptions(s, c.log())
+	if err != nil {
+		return &fault{exitUsage, err}
+	}
+	codec, err := config.PayloadCodec(s.Temporal)
+	if err != nil {
+		return &fault{exitUsage, err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	key, err := provision.EncryptionKey(ctx, conn, options.Namespace)
+	if err != nil {
+		return temporalFault(err)
+	}
+	if err := provision.Allows(options.Namespace, key, codec); err != nil {
+		return &fault{exitUsage, err}
+	}
+	return nil
 }
 
 // temporalCause is the part of a connection error a person can use.

@@ -68,7 +68,8 @@ func (c *cli) startLocal(ctx context.Context, s config.Settings, env []string) (
 		Worker: worker, Log: c.log(),
 		Env: append(env, "TIDEWAIT_DATA_DIR="+s.DataDir),
 		Stack: devstack.Options{
-			Dir: filepath.Join(s.DataDir, "stack"), TemporalCLI: s.Dev.TemporalCLI, PostgresBin: s.Dev.PostgresBin, UI: true,
+			Dir: filepath.Join(s.DataDir, "stack"), TemporalCLI: s.Dev.TemporalCLI, PostgresBin: s.Dev.PostgresBin,
+			UI: true, Codec: len(s.Temporal.EncryptionKeys) > 0,
 			Logger: c.log(), Progress: func(line string) { c.note("· %s", line) },
 		},
 	})
@@ -80,6 +81,12 @@ func (c *cli) serveLocal(ctx context.Context, p *local.Product, s config.Setting
 	engine, err := p.StartWorker(ctx, "engine", []string{"engine", "gateway"}, "TIDEWAIT_GATEWAY_ID=gateway")
 	if err != nil {
 		return failed("%w", err)
+	}
+	if len(s.Temporal.EncryptionKeys) > 0 {
+		c.note("· codec server at http://%s", p.Stack.CodecAddress)
+		if _, err := p.StartCodecServer(ctx); err != nil {
+			return failed("%w", err)
+		}
 	}
 	for i := range s.Dev.Nodes {
 		id := fmt.Sprintf("node-%c", 'a'+i)
@@ -114,7 +121,7 @@ In another terminal:
   tidewait mission launch examples/missions/hello.yaml --follow
   tidewait waits --watch
 `, p.Stack.UIURL, p.Stack.TemporalAddress, p.Stack.NATSURL, p.Stack.PostgresURL, engine.URL(),
-		filepath.Join(s.DataDir, "stack", "logs"), binDir(), exports(p.Stack.Env()))
+		filepath.Join(s.DataDir, "stack", "logs"), binDir(), exports(append(p.Stack.Env(), encryptionEnv(s.Temporal)...)))
 	select {
 	case <-ctx.Done():
 		return nil
@@ -139,6 +146,15 @@ func (c *cli) callersEnv() ([]string, error) {
 	}
 	file, err := filepath.Abs(c.configFile)
 	return append(env, "TIDEWAIT_CONFIG="+file), err
+}
+
+// encryptionEnv is what a command in another terminal needs, so that it reads and
+// writes what this stack does.
+func encryptionEnv(t config.Temporal) []string {
+	if len(t.EncryptionKeys) == 0 {
+		return nil
+	}
+	return []string{"TIDEWAIT_TEMPORAL_ENCRYPTION=" + t.Encryption, "TIDEWAIT_TEMPORAL_ENCRYPTION_KEYS=" + strings.Join(t.EncryptionKeys, ",")}
 }
 
 // binDir is where this program is.

@@ -14,6 +14,8 @@ import (
 
 	"tidewait/config"
 	"tidewait/internal/api"
+	"tidewait/internal/natsrpc"
+	"tidewait/internal/release"
 )
 
 // How long a peer may take to answer.
@@ -71,6 +73,26 @@ func askGateway[Reply any](ctx context.Context, e *engine, id, verb string, requ
 	})
 }
 
+// suits asks an engine whether it takes this release of the command line, before a
+// command that the engine does not answer itself. When there is none to ask, nobody
+// objects: the command says what it finds.
+func (c *cli) suits(ctx context.Context, s config.Settings) error {
+	asking, cancel := context.WithTimeout(ctx, suitsTimeout)
+	defer cancel()
+	e, err := c.engine(asking, s)
+	if err != nil {
+		return ctx.Err()
+	}
+	defer e.close()
+	if _, err := ask[api.EngineRelease](asking, e, api.SubjectRelease, struct{}{}); natsrpc.IsSkew(err) {
+		return err
+	}
+	return ctx.Err()
+}
+
+// suitsTimeout bounds what a command that does without an engine waits for one.
+const suitsTimeout = time.Second
+
 // peer is who answers a request, and what to do when nobody does.
 type peer struct {
 	name, remedy string
@@ -90,7 +112,7 @@ func exchange[Reply any](ctx context.Context, e *engine, subject string, request
 	}
 	asking, cancel := context.WithTimeout(ctx, to.timeout)
 	defer cancel()
-	answer, err := e.conn.RequestWithContext(asking, subject, body)
+	answer, err := e.conn.RequestMsgWithContext(asking, natsrpc.Request(subject, body))
 	switch {
 	case ctx.Err() != nil:
 		return reply, ctx.Err()
@@ -121,6 +143,9 @@ func notAllowed(conn *nats.Conn) error {
 
 // open reads the envelope of a reply into its content.
 func open(answer *nats.Msg, content any) error {
+	if err := natsrpc.CheckReply(answer); err != nil {
+		return refusal(err)
+	}
 	var envelope api.Reply
 	if err := json.Unmarshal(answer.Data, &envelope); err != nil {
 		return fmt.Errorf("the reply on %s is not one of Tidewait's: %w", answer.Subject, err)
@@ -135,9 +160,13 @@ func open(answer *nats.Msg, content any) error {
 }
 
 // refusal gives an error of the API its exit code.
-func refusal(err *api.Error) error {
-	switch err.Code {
-	case "invalid":
+func refusal(err error) error {
+	var refused *api.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.Code {
+	case "invalid", release.CodeTooOld, release.CodeTooNew:
 		return &fault{exitUsage, err}
 	case "unavailable":
 		return &fault{exitUnreachable, err}

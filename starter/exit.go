@@ -15,7 +15,7 @@ import (
 const (
 	exitDone         = 0
 	exitFailed       = 1
-	exitUsage        = 2 // wrong usage, or an invalid document or setting
+	exitUsage        = 2 // wrong usage, an invalid document or setting, or a release that does not suit the engine's
 	exitCapability   = 3 // no known node could ever run it
 	exitWaitExceeded = 4
 	exitUnreachable  = 5 // a service does not answer

@@ -79,6 +79,7 @@ type follower struct {
 	screen *screen // nil: lines
 	before *api.MissionDetail
 	lost   bool // the last look failed
+	gone   bool // and will fail for ever: there is no such launch any more
 }
 
 func newFollower(c *cli, e *engine, mission string, launch int) *follower {
@@ -121,6 +122,9 @@ func (f *follower) toTheEnd(ctx context.Context) (api.MissionDetail, error) {
 			f.finish()
 			return *f.before, nil
 		}
+		if f.gone {
+			return api.MissionDetail{}, failed("launch %d of mission %s is not there any more, so that how it ended is not known", f.launch, f.mission)
+		}
 		select {
 		case <-ctx.Done():
 			return api.MissionDetail{}, goesOn(f.mission)
@@ -135,6 +139,9 @@ func (f *follower) toTheEnd(ctx context.Context) (api.MissionDetail, error) {
 func (f *follower) look(ctx context.Context) {
 	detail, err := showMission(ctx, f.engine, f.mission, f.launch)
 	if ctx.Err() != nil {
+		return
+	}
+	if f.gone = isNotFound(err); f.gone {
 		return
 	}
 	if err != nil {

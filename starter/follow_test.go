@@ -37,3 +37,37 @@ func TestFollowerTellsChangesOnce(t *testing.T) {
 		"; start one with `tidewait dev` or `tidewait-worker run --roles engine`, or set nats.url; still waiting for the mission\n", got.errors)
 	require.Equal(t, `{"name":"m","launch":1}`, b.requests(api.SubjectMissionShow)[0])
 }
+
+// A launch that is removed while it is followed will never be told to have ended.
+func TestFollowingEndsWhenTheLaunchIsGone(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	running := api.MissionDetail{Mission: api.Mission{Name: "m", Status: "running", Launch: 3, Phases: 1, Backend: "process"}}
+	looks := 0
+	b.answer(api.SubjectMissionShow, func() any {
+		if looks++; looks > 3 {
+			return &api.Error{Code: "not_found", Message: "show mission m: launch 3 has expired: not found"}
+		}
+		return running
+	})
+	got := b.run("mission", "show", "m", "--follow")
+	require.Equal(t, outcome{1, got.out, "tidewait: launch 3 of mission m is not there any more, so that how it ended is not known\n"}, got)
+}
+
+// With --follow a program gets what it gets without: the mission, as it is in the end.
+func TestAFollowedMissionForProgramsIsTheMission(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	detail := api.MissionDetail{Mission: api.Mission{Name: "m", Status: "running", Launch: 1, Phases: 1, Backend: "process"}}
+	looks := 0
+	b.answer(api.SubjectMissionShow, func() any {
+		if looks++; looks > 3 {
+			detail.Status, detail.FailureCode, detail.Failure = "failed", "wait_exceeded", "waited 2 h"
+		}
+		return detail
+	})
+	got := b.run("mission", "show", "m", "--follow", "-o", "json")
+	require.Equal(t, exitWaitExceeded, got.code)
+	require.Equal(t, b.run("mission", "show", "m", "-o", "json").out, got.out)
+	require.Contains(t, got.out, `"failureCode": "wait_exceeded"`)
+}

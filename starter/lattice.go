@@ -80,7 +80,7 @@ func (c *cli) showLattice(ctx context.Context, e *engine, account, name string) 
 	if err != nil {
 		return err
 	}
-	waits, err := ask[api.WaitList](ctx, e, api.SubjectWaitList, api.WaitRequest{Account: account, Lattice: name})
+	waits, err := askWaits(ctx, e, api.WaitRequest{Account: account, Lattice: name})
 	if err != nil {
 		return err
 	}

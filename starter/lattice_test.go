@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -102,12 +104,24 @@ component  hello  4          -            -       registry.example.com/hello:1
 
 `
 	require.Equal(t, outcome{0, "lattice prod" + host +
-		"WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON\n" +
-		"prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n", ""},
+		"WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK            PLACE  REASON\n" +
+		"prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  when a host appears  -      no host has the label gpu\n" + `
+about no_eligible_host
+  you can start a host in the lattice that suits
+          try now: tidewait app nudge shop --lattice prod
+          see each part of it: tidewait app status shop --lattice prod
+          give up: tidewait app undeploy shop --lattice prod
+`, ""},
 		b.run("lattice", "show", "prod"))
 	require.Equal(t, outcome{0, "lattice ACME/prod" + host +
-		"WHO             KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON\n" +
-		"ACME/prod/mail  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu\n", ""},
+		"WHO             KIND     CODE              SINCE      WAITED          NEXT LOOK            PLACE  REASON\n" +
+		"ACME/prod/mail  lattice  no_eligible_host  12:19:05Z  60 s, no bound  when a host appears  -      no host has the label gpu\n" + `
+about no_eligible_host
+  you can start a host in the lattice that suits
+          try now: tidewait app nudge mail --lattice prod --account ACME
+          see each part of it: tidewait app status mail --lattice prod --account ACME
+          give up: tidewait app undeploy mail --lattice prod --account ACME
+`, ""},
 		b.run("lattice", "show", "prod", "--account", "ACME"))
 	require.Equal(t, b.run("lattice", "show", "default"), b.run("lattice", "show"), "the setting's lattice")
 	require.Equal(t, []string{`{"account":"default","lattice":"prod"}`, `{"account":"ACME","lattice":"prod"}`}, b.requests(api.SubjectWaitList)[:2])
@@ -152,6 +166,17 @@ waits:
     application: shop
     workflowId: app.default.prod.shop
     since: "2026-11-30T12:19:05Z"
+    nextLook: when a host appears
+    youCan:
+      - what: start a host in the lattice that suits
+      - what: see which hosts there are, and what they run
+        command: tidewait lattice show prod
+      - what: try now
+        command: tidewait app nudge shop --lattice prod
+      - what: see each part of it
+        command: tidewait app status shop --lattice prod
+      - what: give up
+        command: tidewait app undeploy shop --lattice prod
 `, ""}, b.run("lattice", "show", "prod", "-o", "yaml"))
 }
 
@@ -171,8 +196,8 @@ func TestLatticeThatNobodyObserves(t *testing.T) {
 func TestWaitsOfALatticeAndAnApplication(t *testing.T) {
 	b := newBus(t)
 	b.answer(api.SubjectWaitList, always(api.WaitList{Now: since.Add(time.Minute), Waits: []api.Wait{waitingApp("default", "prod", "shop")}}))
-	require.Equal(t, outcome{0, `WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK  PLACE  REASON
-prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  -          -      no host has the label gpu
+	require.Equal(t, outcome{0, `WHO        KIND     CODE              SINCE      WAITED          NEXT LOOK            PLACE  REASON
+prod/shop  lattice  no_eligible_host  12:19:05Z  60 s, no bound  when a host appears  -      no host has the label gpu
 `, ""}, b.run("waits", "--lattice", "prod"))
 	b.run("waits", "--app", "shop", "--kind", "backoff")
 	b.run("waits", "--app", "shop", "--lattice", "prod", "--kind", "dependency", "--code", "config_missing")
@@ -220,26 +245,80 @@ shop is deployed
 `, unclocked(t, got.out))
 }
 
-func TestWatchedStatusForPrograms(t *testing.T) {
+// A program gets one shape, however it asks: the status, and beside it what the API
+// of applications has no room for.
+func TestAStatusForProgramsHasOneShape(t *testing.T) {
 	t.Parallel()
+	const (
+		asked  = "wadm.api.default.model.status.shop"
+		detail = `,"application":{"now":"2026-11-30T12:20:05Z","account":"default","lattice":"default","name":"shop",` +
+			`"wait":{"kind":"lattice","code":"never_observed","reason":"why","lattice":"default","application":"shop","workflowId":"app.default.default.shop","since":"2026-11-30T12:19:05Z","nextLook":"when a host appears",` +
+			`"youCan":[{"what":"start a host in the lattice that suits"},` +
+			`{"what":"see which hosts there are, and what they run","command":"tidewait lattice show default"},` +
+			`{"what":"try now","command":"tidewait app nudge shop --lattice default"},` +
+			`{"what":"see each part of it","command":"tidewait app status shop --lattice default"},` +
+			`{"what":"give up","command":"tidewait app undeploy shop --lattice default"}]}}}`
+		whileWaiting = `{"result":"ok","message":"","status":{"status":` + waiting + `,"version":"","components":[]}` + detail
+		whenDeployed = `{"result":"ok","message":"","status":{"status":{"type":"deployed"},"version":"","components":[]}` + detail
+	)
+	newLooks := func(t *testing.T, after int) (*bus, context.Context) {
+		b := newBus(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		b.replies(asked, status(waiting), status(waiting), status(`{"type":"deployed"}`))
+		b.answer(api.SubjectAppShow, always(api.AppDetail{
+			Now: since.Add(time.Minute), Account: "default", Lattice: "default", Name: "shop",
+			Wait: &api.Wait{
+				Kind: "lattice", Code: "never_observed", Reason: "why", Lattice: "default", Application: "shop",
+				WorkflowID: "app.default.default.shop", Since: since,
+			},
+		}))
+		looks := 0
+		_, err := b.conn.Subscribe(asked, func(*nats.Msg) {
+			if looks++; looks == after {
+				cancel()
+			}
+		})
+		require.NoError(t, err)
+		require.NoError(t, b.conn.Flush())
+		return b, ctx
+	}
+	compact := func(text string) string {
+		var out bytes.Buffer
+		require.NoError(t, json.Compact(&out, []byte(text)))
+		return out.String()
+	}
+	b, ctx := newLooks(t, 0)
+	got := tidewaitWith(ctx, "", "app", "status", "shop", "-o", "json", "--nats.url", b.url)
+	require.Equal(t, outcome{0, whileWaiting, ""}, outcome{got.code, compact(got.out), got.errors})
+
+	b, ctx = newLooks(t, 4)
+	got = tidewaitWith(ctx, "", "app", "status", "shop", "--watch", "-o", "json", "--nats.url", b.url)
+	require.Equal(t, outcome{130, whileWaiting + "\n" + whenDeployed + "\n", "tidewait: interrupted\n"}, got)
+
+	b, ctx = newLooks(t, 0)
+	got = tidewaitWith(ctx, "", "app", "status", "shop", "--follow", "-o", "json", "--nats.url", b.url)
+	require.Equal(t, outcome{0, whenDeployed, got.errors}, outcome{got.code, compact(got.out), got.errors})
+}
+
+// With --account the tenant's subjects are asked, and it is in what is advised.
+func TestStatusOfATenantsApplication(t *testing.T) {
 	b := newBus(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	const asked = "wadm.api.default.model.status.shop"
-	b.replies(asked, status(waiting), status(waiting), status(`{"type":"deployed"}`))
-	looks := 0
-	_, err := b.conn.Subscribe(asked, func(*nats.Msg) {
-		if looks++; looks == 4 {
-			cancel()
-		}
-	})
-	require.NoError(t, err)
-	require.NoError(t, b.conn.Flush())
+	b.replies("ACME.wadm.api.prod.model.status.shop", status(`{"type":"failed","message":"no such image","reason":"command_failed"}`))
+	b.answer(api.SubjectAppShow, always(api.AppDetail{}))
+	got := b.run("app", "status", "shop", "--account", "ACME", "--lattice", "prod")
+	require.Equal(t, outcome{0, "application shop in lattice prod   failed\n  why     command_failed: no such image\n", ""}, got)
+	require.Equal(t, []string{`{"account":"ACME","lattice":"prod","name":"shop"}`}, b.requests(api.SubjectAppShow))
+	require.Equal(t, outcome{1, "", "tidewait: application shop has failed: no such image; it is tried again: " +
+		"see it with `tidewait app status shop --lattice prod --account ACME`\n"},
+		outcome{1, "", b.run("app", "status", "shop", "--follow", "--account", "ACME", "--lattice", "prod", "-o", "json").lastError()})
+	require.Equal(t, outcome{2, "", "tidewait: \"A.B\" is not the name of an account: it is one token of a NATS subject, such as ACME\n"},
+		b.run("app", "status", "shop", "--account", "A.B"))
+}
 
-	got := tidewaitWith(ctx, "", "app", "status", "shop", "--watch", "-o", "json", "--nats.url", b.url)
-
-	require.Equal(t, outcome{130, `{"result":"ok","message":"","status":{"status":` + waiting + `,"version":"","components":[]}}
-{"result":"ok","message":"","status":{"status":{"type":"deployed"},"version":"","components":[]}}
-`, "tidewait: interrupted\n"}, got)
+// lastError is the last line on standard error.
+func (o outcome) lastError() string {
+	lines := strings.SplitAfter(o.errors, "\n")
+	return lines[max(0, len(lines)-2)]
 }
 
 func TestWatchedStatusOfWhatIsNotThere(t *testing.T) {

@@ -79,7 +79,7 @@ type launcher struct {
 
 func (l *launcher) connect(ctx context.Context) error {
 	var err error
-	if l.temporal, err = l.dialTemporal(ctx, l.settings); err != nil {
+	if l.temporal, err = l.dialNamespace(ctx, l.settings); err != nil {
 		return err
 	}
 	if l.engine, err = l.cli.engine(ctx, l.settings); err != nil {

@@ -122,7 +122,7 @@ func TestAnInterruptedLaunchSaysWhatIsNotKnown(t *testing.T) {
 
 func TestTheWebUIsTextsOfALaunch(t *testing.T) {
 	priority := 70
-	m := mission.Mission{Name: "m", Labels: map[string]string{"team": "platform", "area": "db"}, Spec: mission.Spec{
+	m := mission.Mission{Name: "m", Labels: map[string]string{"team": "platform", "area": "d*b"}, Spec: mission.Spec{
 		Backend: "microvm", Workspace: mission.Workspace{Git: "https://example.org/a.git", Ref: "main"}, Priority: &priority,
 		Turn: 30 * time.Minute, MaxWait: 2 * time.Hour,
 		Phases: []mission.Phase{
@@ -133,12 +133,12 @@ func TestTheWebUIsTextsOfALaunch(t *testing.T) {
 			}},
 		},
 	}}
-	o := startOptions(m, "ann@desk")
+	o := startOptions(m, "[ann](http://evil)")
 	require.Equal(t, "mission.m", o.ID)
 	require.Equal(t, "tidewait", o.TaskQueue)
 	require.Equal(t, "mission m: 2 phases on microvm", o.StaticSummary)
-	require.Equal(t, "- **launched by:** ann@desk\n- **workspace:** `https://example.org/a.git` at `main`\n- **backend:** microvm\n"+
-		"- **priority:** 70\n- **turn:** 30m0s\n- **waits for capacity:** 2h0m0s at most\n- **label:** area=db\n- **label:** team=platform\n"+
+	require.Equal(t, "- **launched by:** \\[ann](http://evil)\n- **workspace:** `https://example.org/a.git` at `main`\n- **backend:** microvm\n"+
+		"- **priority:** 70\n- **turn:** 30m0s\n- **waits for capacity:** 2h0m0s at most\n- **label:** area=d\\*b\n- **label:** team=platform\n"+
 		"\n**phases**\n\n- **1 survey:** 1.5 CPU, 512 MiB of memory, up to 2 attempts\n"+
 		"- **2 review:** 2.5 CPU, 1280 MiB of memory in 4 machines, held until somebody releases it\n"+
 		"\n**you can**\n\n- see all of it: `tidewait mission show m`\n"+

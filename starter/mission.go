@@ -37,6 +37,9 @@ func missionListCommand(c *cli) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				for _, m := range list.Missions {
+					advise(m.Wait)
+				}
 				return c.print(list, time.Now(), func(o render.Options) string { return o.Missions(list.Missions) })
 			})
 		},
@@ -55,7 +58,8 @@ func missionShowCommand(c *cli) *cobra.Command {
 		Short: "Show one launch of a mission: its phases, runs and waits",
 		Long: `Show one launch of a mission: its phases, runs and waits, and who did what to it.
 With --follow it is shown what happens until the mission has ended, and the exit
-code is the mission's fate, as that of launch --follow.`,
+code is the mission's fate, as that of launch --follow. With -o json and -o yaml it is
+the same object with --follow, as it is in the end.`,
 		Example: `  tidewait mission show nightly-port
   tidewait mission show nightly-port --follow`,
 		Args:              cobra.ExactArgs(1),
@@ -87,13 +91,12 @@ func (c *cli) followMission(ctx context.Context, e *engine, m api.MissionDetail)
 	if err != nil {
 		return err
 	}
-	result := api.MissionResult{Mission: m.Name, Launch: m.Launch, Status: ended.Status, FailureCode: ended.FailureCode, Failure: ended.Failure}
 	if c.structured() {
-		if err := c.print(result, time.Now(), nil); err != nil {
+		if err := c.print(ended, time.Now(), nil); err != nil {
 			return err
 		}
 	}
-	return fate(result)
+	return fate(api.MissionResult{Mission: m.Name, Launch: m.Launch, Status: ended.Status, FailureCode: ended.FailureCode, Failure: ended.Failure})
 }
 
 // addLaunch gives cmd the flag --launch.
@@ -102,7 +105,9 @@ func addLaunch(cmd *cobra.Command, launch *int) {
 }
 
 func showMission(ctx context.Context, e *engine, name string, launch int) (api.MissionDetail, error) {
-	return ask[api.MissionDetail](ctx, e, api.SubjectMissionShow, api.NameRequest{Name: name, Launch: launch})
+	detail, err := ask[api.MissionDetail](ctx, e, api.SubjectMissionShow, api.NameRequest{Name: name, Launch: launch})
+	adviseMission(&detail)
+	return detail, err
 }
 
 func missionCancelCommand(c *cli) *cobra.Command {

@@ -40,9 +40,9 @@ func nodeListCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&request.Status, "status", "", "only those in this state: ready, cordoned, draining, drained, suspect, down, retired")
+	cmd.Flags().StringVar(&request.Status, "status", "", "only those in this state: ready, cordoned, draining, drained, suspect, down, retired, refused")
 	cmd.Flags().IntVar(&request.Limit, "limit", 0, "how many at most (default 500)")
-	mustComplete(cmd, "status", []string{"ready", "cordoned", "draining", "drained", "suspect", "down", "retired"})
+	mustComplete(cmd, "status", []string{"ready", "cordoned", "draining", "drained", "suspect", "down", "retired", "refused"})
 	return cmd
 }
 
@@ -64,14 +64,15 @@ func (c *cli) showNode(ctx context.Context, e *engine, name string) error {
 	if err != nil {
 		return err
 	}
-	if c.structured() {
-		return c.print(node, time.Now(), nil)
-	}
-	waits, err := ask[api.WaitList](ctx, e, api.SubjectWaitList, api.WaitRequest{Node: name})
+	waits, err := askWaits(ctx, e, api.WaitRequest{Node: name})
 	if err != nil {
 		return err
 	}
-	return c.print(node, waits.Now, func(o render.Options) string { return o.Node(node, waits.Waits) })
+	shown := struct {
+		api.NodeDetail
+		Waits []api.Wait `json:"waits"`
+	}{node, waits.Waits}
+	return c.print(shown, waits.Now, func(o render.Options) string { return o.Node(node, waits.Waits) })
 }
 
 // nodeChange is a command that moves a node to another state.

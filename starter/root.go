@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"tidewait/internal/release"
 )
 
 // rootCommand returns the whole command tree over c.
@@ -18,11 +20,12 @@ are placed on a node when the phase starts. And it keeps applications running on
 lattices of wasmCloud hosts. What waits says why, since when, until when, and when
 it is looked at again.
 
-Exit codes: 0 done; 1 failed or cancelled; 2 wrong usage, or an invalid document or
-setting; 3 no known node could ever run it; 4 the wait ran out; 5 a service does
-not answer; 130 interrupted.`,
+Exit codes: 0 done; 1 failed or cancelled; 2 wrong usage, an invalid document or
+setting, or a release that does not suit the engine's; 3 no known node could ever run
+it; 4 the wait ran out; 5 a service does not answer; 130 interrupted.`,
 		Example: `  tidewait mission launch examples/missions/hello.yaml --follow
   tidewait waits --watch`,
+		Version:       release.This().Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"tidewait/internal/columns"
 )
 
 // screen is the block of lines at the end of a terminal's output that is drawn
@@ -98,7 +100,7 @@ func (s *screen) replace(lines []string, columns int) error {
 func (s *screen) height(columns int) int {
 	n := 0
 	for _, line := range s.shown {
-		n += max(1, (visible(line)+columns-1)/columns)
+		n += len(fold(line+"\n", columns))
 	}
 	return n
 }
@@ -109,9 +111,11 @@ func fold(block string, width int) []string {
 	for line := range strings.Lines(block) {
 		line = strings.TrimSuffix(line, "\n")
 		for visible(line) > width {
-			var head string
-			head, line = splitVisible(line, width)
-			lines = append(lines, head)
+			head, rest := splitVisible(line, width)
+			if rest == "" { // of one character, which is wider than the terminal
+				break
+			}
+			lines, line = append(lines, head), rest
 		}
 		lines = append(lines, line)
 	}
@@ -127,11 +131,11 @@ func splitVisible(line string, width int) (head, rest string) {
 			i += code
 			continue
 		}
-		if seen == width {
+		r, n := utf8.DecodeRuneInString(line[i:])
+		if seen += columns.OfRune(r); seen > width && i > 0 {
 			return line[:i], line[i:]
 		}
-		_, n := utf8.DecodeRuneInString(line[i:])
-		i, seen = i+n, seen+1
+		i += n
 	}
 	return line, ""
 }
@@ -144,8 +148,8 @@ func visible(line string) int {
 			i += code
 			continue
 		}
-		_, size := utf8.DecodeRuneInString(line[i:])
-		i, n = i+size, n+1
+		r, size := utf8.DecodeRuneInString(line[i:])
+		i, n = i+size, n+columns.OfRune(r)
 	}
 	return n
 }

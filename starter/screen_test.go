@@ -40,6 +40,19 @@ func TestFold(t *testing.T) {
 	require.Equal(t, []string{"0123456789", "a", "b"}, fold("0123456789a\nb", 10))
 	require.Equal(t, []string{"\x1b[1m01234\x1b[0m·6789"}, fold("\x1b[1m01234\x1b[0m·6789\n", 10))
 	require.Equal(t, []string{"\x1b[1m0123", "45\x1b[0m"}, fold("\x1b[1m012345\x1b[0m\n", 4))
+	require.Equal(t, []string{"日本", "語x"}, fold("日本語x\n", 5), "two columns each")
+	require.Equal(t, []string{"\x1b[1m日", "本\x1b[0m"}, fold("\x1b[1m日本\x1b[0m\n", 3))
+	require.Equal(t, []string{"日", "本"}, fold("日本\n", 1), "what has no room is there all the same")
+	require.Equal(t, []string{"e\u0301e\u0301", "e\u0301"}, fold("e\u0301e\u0301e\u0301\n", 2))
+}
+
+// A block that the terminal has broken anew is as high as it is now, or what is drawn
+// next begins in the wrong row.
+func TestTheHeightOfABlockCountsColumns(t *testing.T) {
+	s := &screen{shown: []string{"日本語", "", "ab", "\x1b[1m0123\x1b[0m"}}
+	require.Equal(t, 4, s.height(6))
+	require.Equal(t, 5, s.height(4), "日本 and 語")
+	require.Equal(t, 7, s.height(3), "a character is not broken: 日, 本, 語")
 }
 
 func TestBlocksHigherThanTheTerminalEndEarlyAndSaySo(t *testing.T) {

@@ -77,7 +77,11 @@ func (c *cli) setup(cmd *cobra.Command) error {
 		if report.Namespace {
 			added = "made; " + added
 		}
-		return fmt.Sprintf("namespace %s: %s; closed workflows are kept for %s\nstreams and buckets are there\n", namespace, added, report.Retention)
+		secret := "payloads are not encrypted"
+		if report.EncryptionKey != "" {
+			secret = "payloads are encrypted with key " + report.EncryptionKey
+		}
+		return fmt.Sprintf("namespace %s: %s; closed workflows are kept for %s; %s\nstreams and buckets are there\n", namespace, added, report.Retention, secret)
 	})
 }
 

@@ -34,7 +34,10 @@ func (c *cli) signal(cmd *cobra.Command, s workflowSignal) error {
 		return err
 	}
 	ctx := cmd.Context()
-	temporal, err := c.dialTemporal(ctx, settings)
+	if err := c.suits(ctx, settings); err != nil {
+		return err
+	}
+	temporal, err := c.dialNamespace(ctx, settings)
 	if err != nil {
 		return err
 	}

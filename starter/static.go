@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"tidewait/internal/mission"
+	"tidewait/internal/remedy"
+	"tidewait/internal/webui"
 )
 
 // mostPhases is how many phases a page lists.
@@ -16,27 +19,25 @@ const mostPhases = 20
 // a person can do.
 func staticDetails(m mission.Mission, actor string) string {
 	var text strings.Builder
-	item := func(about, format string, args ...any) {
-		fmt.Fprintf(&text, "- **%s:** %s\n", about, fmt.Sprintf(format, args...))
-	}
-	item("launched by", "%s", actor)
-	item("workspace", "%s", whence(m.Spec.Workspace))
-	item("backend", "%s", m.Spec.Backend)
+	item := func(about, words string) { text.WriteString(webui.Item(about, words)) }
+	item("launched by", webui.By(actor))
+	item("workspace", whence(m.Spec.Workspace))
+	item("backend", m.Spec.Backend)
 	if m.Spec.Priority != nil {
-		item("priority", "%d", *m.Spec.Priority)
+		item("priority", strconv.Itoa(*m.Spec.Priority))
 	}
 	if m.Spec.Turn > 0 {
-		item("turn", "%s", m.Spec.Turn)
+		item("turn", m.Spec.Turn.String())
 	}
 	if m.Spec.MaxWait > 0 {
-		item("waits for capacity", "%s at most", m.Spec.MaxWait)
+		item("waits for capacity", m.Spec.MaxWait.String()+" at most")
 	}
 	for _, label := range slices.Sorted(maps.Keys(m.Labels)) {
-		item("label", "%s=%s", label, m.Labels[label])
+		item("label", webui.Plain(label+"="+m.Labels[label]))
 	}
 	text.WriteString("\n**phases**\n\n")
 	for i, p := range m.Spec.Phases[:min(len(m.Spec.Phases), mostPhases)] {
-		item(fmt.Sprintf("%d %s", i+1, p.Name), "%s", phaseWords(p))
+		item(fmt.Sprintf("%d %s", i+1, p.Name), phaseWords(p))
 	}
 	if more := len(m.Spec.Phases) - mostPhases; more > 0 {
 		fmt.Fprintf(&text, "- and %d more\n", more)
@@ -45,20 +46,18 @@ func staticDetails(m mission.Mission, actor string) string {
 }
 
 func missionCommands(name string) string {
-	return fmt.Sprintf("\n**you can**\n\n- see all of it: `tidewait mission show %[1]s`\n"+
-		"- end it: `tidewait mission cancel %[1]s --reason WHY`, or signal `cancel` with input `{\"actor\": \"you\", \"reason\": \"why\"}`\n"+
-		"\n---\n", name) // the Web UI cuts off a page's last pixels
+	return webui.YouCan(remedy.ShowMission("see all of it", name), remedy.CancelMission("end it", name)) + webui.PageEnd
 }
 
 // whence is where a mission's files come from.
 func whence(w mission.Workspace) string {
 	switch {
 	case w.Path != "":
-		return "`" + w.Path + "`"
+		return webui.Code(w.Path)
 	case w.Ref != "":
-		return fmt.Sprintf("`%s` at `%s`", w.Git, w.Ref)
+		return webui.Code(w.Git) + " at " + webui.Code(w.Ref)
 	}
-	return "`" + w.Git + "`"
+	return webui.Code(w.Git)
 }
 
 // phaseWords is a phase in a line.

@@ -26,8 +26,8 @@ func waitsCommand(c *cli) *cobra.Command {
 		Long: `List everything that waits, the oldest first, a line each. Filters add up.
 
 A node's waits (--node) are those it has a part in: the phase has its run there, or
-the node is named among those that a phase which waits for capacity found too full,
-or is where it is expected to start.
+waits for capacity, could run there, and names the node among those that have no
+room for it now, or as the one where it is expected to start.
 
 With --watch a terminal is redrawn every two seconds; elsewhere a line is printed
 whenever something changes. On a terminal columns that it has no room for are left
@@ -46,7 +46,7 @@ out, and long reasons are cut; -o json and -o yaml have all of everything.`,
 				if watch {
 					return c.watchWaits(ctx, e, request)
 				}
-				list, err := ask[api.WaitList](ctx, e, api.SubjectWaitList, request)
+				list, err := askWaits(ctx, e, request)
 				if err != nil {
 					return err
 				}
@@ -67,6 +67,13 @@ out, and long reasons are cut; -o json and -o yaml have all of everything.`,
 	flags.DurationVar(&older, "older-than", 0, "only what has waited at least this long, such as 10m")
 	c.completeWaits(cmd)
 	return cmd
+}
+
+// askWaits asks for a list of waits, and adds what a person can do about each.
+func askWaits(ctx context.Context, e *engine, request api.WaitRequest) (api.WaitList, error) {
+	list, err := ask[api.WaitList](ctx, e, api.SubjectWaitList, request)
+	adviseAll(list.Waits)
+	return list, err
 }
 
 // waitsText is the list for people. An empty one says of what there is none.
@@ -108,7 +115,7 @@ func filters(r api.WaitRequest) string {
 func (c *cli) watchWaits(ctx context.Context, e *engine, request api.WaitRequest) error {
 	var before *api.WaitList
 	screen := c.newScreen()
-	look := func() (api.WaitList, error) { return ask[api.WaitList](ctx, e, api.SubjectWaitList, request) }
+	look := func() (api.WaitList, error) { return askWaits(ctx, e, request) }
 	return watching(ctx, watchInterval, look, func(list api.WaitList) error {
 		defer func() { before = &list }()
 		if screen != nil {

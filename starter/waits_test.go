@@ -20,14 +20,15 @@ func everyField() api.Wait {
 	return api.Wait{
 		Kind: "capacity", Code: "capacity_memory", Reason: "needs 2048 MiB; node-b is short by 512 MiB",
 		Mission: "m", Phase: "build", Account: "default", Lattice: "prod", Application: "shop", WorkflowID: "phase.m.build",
-		Pool: "microvm", Node: "node-c", Since: since, Bound: at(2 * time.Hour), CheckedAt: at(time.Minute), NextCheck: at(70 * time.Second),
+		Pool: "microvm", Node: "node-c", Gateway: "gw-a", Since: since, Bound: at(2 * time.Hour), CheckedAt: at(time.Minute), NextCheck: at(70 * time.Second),
 		Attempts: 7, Position: 2, Ahead: []string{"n/build"},
 		Need:    &capacity.Resources{CPUMilli: 2000, MemoryMiB: 2208, DiskMiB: 1024, Slots: 1},
 		ShortBy: &capacity.Resources{MemoryMiB: 512}, BestNode: "node-b",
 		Counts:   &capacity.Counts{Fit: 1, Full: 2, Starting: 3, Held: 4, Cordoned: 5, Draining: 6, Lost: 7, Incapable: 8},
 		Nodes:    []capacity.NodeReason{{NodeID: "node-b", Why: "short by 512 MiB of memory"}},
 		StartsBy: at(time.Hour), StartsOn: "node-b", StartsHeld: true, FreesAt: at(30 * time.Minute), FreesNode: "node-a",
-		WokenBy: map[string]int{"first": 1, "timer": 6},
+		WokenBy:  map[string]int{"first": 1, "timer": 6},
+		NextLook: "likewise", YouCan: []api.Remedy{{What: "what the command line puts its own in the place of"}},
 	}
 }
 
@@ -45,6 +46,7 @@ func TestTheListOfWaitsAsJSON(t *testing.T) {
 	value := reflect.ValueOf(everyField())
 	page, err := os.ReadFile("../docs/list-of-waits.md")
 	require.NoError(t, err)
+	const unclocked = 1 // nextLook is told where nextCheck is not
 	for i := range fields.NumField() {
 		require.False(t, value.Field(i).IsZero(), "%s is not in the golden file", fields.Field(i).Name)
 		key, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
@@ -57,7 +59,7 @@ func TestTheListOfWaitsAsJSON(t *testing.T) {
 	}
 	var list struct{ Waits []map[string]any }
 	require.NoError(t, json.Unmarshal(golden, &list))
-	require.Len(t, list.Waits[0], fields.NumField())
+	require.Len(t, list.Waits[0], fields.NumField()-unclocked)
 }
 
 func TestNothingWaitsWithSuchFilters(t *testing.T) {

@@ -77,6 +77,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 
 	w := worker.New(svc.temporal, workflows.TaskQueue, worker.Options{
 		WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,
+		DeploymentOptions: build(),
 		// A workflow whose engine died is worked on by another within a second.
 		StickyScheduleToStartTimeout: time.Second,
 		// Pollers of each kind of their own. Those that take turns all wait on the
@@ -95,6 +96,7 @@ func runEngine(ctx context.Context, svc *services, ready func()) error {
 	observed := &slots{size: observedAtOnce}
 	observers := worker.New(svc.temporal, workflows.ObserveQueue, worker.Options{
 		Interceptors:          []interceptor.WorkerInterceptor{observed},
+		DeploymentOptions:     build(),
 		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, DisableRegistrationAliasing: true,
 		MaxConcurrentActivityExecutionSize: observed.size, MaxHeartbeatThrottleInterval: time.Second,
 		// A frozen process still polls, and what it is handed is lost for as long as a

@@ -38,6 +38,7 @@ func runGateway(ctx context.Context, svc *services, ready func()) error {
 	taken := &slots{size: 8}
 	w := worker.New(svc.temporal, workflows.GatewayQueue(id), worker.Options{
 		Interceptors:          []interceptor.WorkerInterceptor{taken},
+		DeploymentOptions:     build(),
 		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: taken.size,
 	})
 	(&activities.Gateway{Gateway: g}).Register(w)

@@ -1,5 +1,5 @@
 // Command tidewait-worker does Tidewait's work: it runs the roles engine,
-// gateway and node, applies migrations and builds guest images.
+// gateway and node, applies migrations, builds guest images and serves the codec.
 package main
 
 import (
@@ -14,10 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"tidewait/config"
+	"tidewait/internal/release"
 )
 
-// version is set by the linker.
-var version = "0.1.0-dev"
+// version is this program's.
+var version = release.This().Version
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -59,7 +60,7 @@ func rootCommand() *cobra.Command {
 	flags.String("temporal.namespace", "", "Temporal namespace")
 	flags.String("nats.url", "", "URL of NATS")
 	flags.String("postgres.url", "", "URL of Postgres")
-	root.AddCommand(runCommand(), migrateCommand(), guestImageCommand())
+	root.AddCommand(runCommand(), migrateCommand(), guestImageCommand(), codecServerCommand())
 	return root
 }
 

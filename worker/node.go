@@ -94,6 +94,7 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	taken := &slots{size: int(s.Node.Slots) + stopsAtOnce}
 	w := worker.New(svc.temporal, workflows.NodeQueue(id), worker.Options{
 		Interceptors:          []interceptor.WorkerInterceptor{taken},
+		DeploymentOptions:     build(),
 		DisableWorkflowWorker: true, WorkerStopTimeout: stopTime, MaxConcurrentActivityExecutionSize: taken.size,
 		// A run learns of its cancellation with a heartbeat, so none is held back.
 		MaxHeartbeatThrottleInterval: time.Second, DefaultHeartbeatThrottleInterval: time.Second,

@@ -161,6 +161,10 @@ func connect(ctx context.Context, s config.Settings, asked []string, log *slog.L
 		svc.close()
 		return nil, err
 	}
+	if err := checkEncryption(ctx, svc, options.Namespace); err != nil {
+		svc.close()
+		return nil, err
+	}
 	streams := provision.MissingStreams
 	if slices.Contains(asked, "engine") {
 		streams = provision.Streams
@@ -186,6 +190,24 @@ func checkNamespace(ctx context.Context, c client.Client, namespace string) erro
 		return fmt.Errorf("namespace %s lacks the search attributes %s; run `tidewait setup`", namespace, strings.Join(missing, ", "))
 	}
 	return nil
+}
+
+// checkEncryption refuses to start where the process could not read its tasks: what
+// it took it would fail.
+func checkEncryption(ctx context.Context, svc *services, namespace string) error {
+	codec, err := config.PayloadCodec(svc.settings.Temporal)
+	if err != nil {
+		return err
+	}
+	key, err := provision.EncryptionKey(ctx, svc.temporal, namespace)
+	if err != nil {
+		return err
+	}
+	if key == "" && codec.EncryptsWith() != "" {
+		svc.log.Warn("payloads are encrypted, and the namespace does not say so, so a process without the key would start; run `tidewait setup`",
+			"namespace", namespace, "key", codec.EncryptsWith())
+	}
+	return provision.Allows(namespace, key, codec)
 }
 
 func (s *services) close() {

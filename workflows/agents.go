@@ -6,6 +6,7 @@ import (
 
 	"tidewait/internal/ledger"
 	"tidewait/internal/vm"
+	"tidewait/internal/webui"
 )
 
 // machines is how many machines a phase has.
@@ -52,7 +53,7 @@ func (c PhaseCommand) running() string {
 	if len(c.Agents) == 0 {
 		return ""
 	}
-	return item("machines", fmt.Sprint(c.machines())) + c.commands()
+	return webui.Item("machines", fmt.Sprint(c.machines())) + c.commands()
 }
 
 // agentsVerdict returns why a composed phase failed; no code: it did not.
@@ -132,7 +133,7 @@ func agentsMarkdown(ends []ledger.AgentEnd) string {
 		text += fmt.Sprintf("- **%s:** %s", a.Name, a.Status)
 		switch {
 		case a.Failure != "":
-			text += ": " + plain(a.Failure)
+			text += ": " + webui.Plain(a.Failure)
 		case a.Exit != nil && a.Exit.OOM:
 			text += ", out of memory"
 		case a.Exit != nil && a.Exit.Signal != "":

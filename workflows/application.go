@@ -10,7 +10,9 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/ledger"
+	"tidewait/internal/remedy"
 	"tidewait/internal/scaler"
+	"tidewait/internal/webui"
 )
 
 // Application is the entity of one application: it lives while the application
@@ -68,9 +70,9 @@ type application struct {
 func newApplication(ctx workflow.Context, in AppInput) *application {
 	a := &application{ctx: ctx, key: in.Key, revision: in.Resume.Revision, backoff: in.Resume.Backoff}
 	a.waits.header = fmt.Sprintf("application **%s** in lattice %s, account **%s**\n\n", in.Key.Name,
-		linkTo(in.Key.Lattice, api.LatticeWorkflowID(in.Key.Account, in.Key.Lattice)), in.Key.Account)
+		webui.Link(in.Key.Lattice, api.LatticeWorkflowID(in.Key.Account, in.Key.Lattice)), in.Key.Account)
 	a.waits.app = &a.key
-	a.waits.giveUp = remedy{what: "give up", command: a.cli("undeploy")}
+	a.waits.of = api.Wait{Account: in.Key.Account, Lattice: in.Key.Lattice, Application: in.Key.Name}
 	return a
 }
 
@@ -155,16 +157,10 @@ func (a *application) assess(in AssessInput) (AssessResult, error) {
 }
 
 func (a *application) withoutObserver() wait {
-	latticeID := api.LatticeWorkflowID(a.key.Account, a.key.Lattice)
 	return wait{
 		kind: ledger.KindObserver, code: ledger.CodeObserverAbsent, since: workflow.Now(a.ctx).Add(-observerPickup),
 		reason: fmt.Sprintf("no engine observes lattice %s, so nobody knows what runs there", a.key.Lattice),
 		next:   "as soon as an engine observes the lattice",
-		can: []remedy{
-			{what: "start an engine", command: "tidewait-worker run --roles engine"},
-			{what: "if engines run, see why none observes it: " + linkTo(latticeID, latticeID)},
-			a.waits.giveUp,
-		},
 	}
 }
 
@@ -178,64 +174,47 @@ func (a *application) show(res AssessResult) error {
 // wait is what the lattice's observer found that the application waits for. Retry
 // is how long it is until something is tried again; not above zero: nothing is.
 func (a *application) wait(w ledger.AppWait, retry time.Duration) wait {
-	advice, special := adviceOnCodes[w.Code]
+	next, special := nextOfCodes[w.Code]
 	if !special {
-		advice = adviceOnKinds[w.Kind]
+		next = nextOfKinds[w.Kind]
 	}
-	next := advice.next
 	if retry > 0 {
 		next = stamp(workflow.Now(a.ctx).Add(retry)) + ", or when the lattice changes"
 	}
 	return wait{
 		kind: w.Kind, code: w.Code, reason: w.Reason, since: w.Since, next: next,
-		can: []remedy{
-			{what: advice.hint},
-			{"try now", a.cli("nudge"), api.SignalNudge, inputActor},
-			{what: "see each part of it", command: a.cli("status")},
-			a.waits.giveUp,
-		},
 	}
 }
 
-// advice says of a wait when it is looked at again, and what a person can do.
-type advice struct{ next, hint string }
-
+// When a wait is looked at again that no time ends.
 var (
-	adviceOnKinds = map[string]advice{
-		ledger.KindLattice:    {"when a host appears or changes its labels", "start a host in the lattice that suits; see `tidewait lattice show`"},
-		ledger.KindBackoff:    {"when the lattice changes", "mend what the host complains of, then try now"},
-		ledger.KindDependency: {"when it appears", "make what is missing"},
+	nextOfKinds = map[string]string{
+		ledger.KindLattice:    "when a host appears or changes its labels",
+		ledger.KindBackoff:    "when the lattice changes",
+		ledger.KindDependency: "when it appears",
 	}
-	// Where the advice on the kind would be wrong.
-	adviceOnCodes = map[string]advice{
-		scaler.CodeHostsTaken: {
-			"when a host appears, or one becomes free",
-			"start another host that suits, or stop what else runs under the id there; see `tidewait lattice show`",
-		},
-		scaler.CodeConfigMissing: {"when it appears, which is asked again and again", "make it: `wash config put NAME key=value`"},
-		scaler.CodeLinkConflict:  {"when the other link is gone", "delete the link that is in the way, or give one of the two another name"},
+	// Where that of the kind would be wrong.
+	nextOfCodes = map[string]string{
+		scaler.CodeHostsTaken:    "when a host appears, or one becomes free",
+		scaler.CodeConfigMissing: "when it appears, which is asked again and again",
+		scaler.CodeLinkConflict:  "when the other link is gone",
 	}
 )
 
 // standing is the application's page when it does not wait.
 func (a *application) standing(res AssessResult) string {
-	now := stamp(workflow.Now(a.ctx))
+	now, app := stamp(workflow.Now(a.ctx)), remedy.App(a.key)
 	if !res.IsDeployed {
-		return fmt.Sprintf("**not deployed**, as of %s\n\n", now) + item("status", plain(res.Status)) + youCan(
-			remedy{what: "see its versions", command: a.cli("history")},
-			remedy{what: "deploy one of them", command: fmt.Sprintf("tidewait app deploy %s VERSION --lattice %s", a.key.Name, a.key.Lattice)},
+		return fmt.Sprintf("**not deployed**, as of %s\n\n", now) + webui.Item("status", webui.Plain(res.Status)) + webui.YouCan(
+			app.Do("see its versions", "history"),
+			app.Do("deploy one of them", "deploy", "VERSION"),
 		)
 	}
-	return fmt.Sprintf("**version `%s` is deployed**, as of %s\n\n", res.Deployed, now) + item("status", plain(res.Status)) + youCan(
-		remedy{what: "see each part of it", command: a.cli("status")},
-		remedy{what: "compare it with its lattice now", command: a.cli("nudge"), signal: api.SignalNudge, input: inputActor},
-		remedy{what: "end it", command: a.cli("undeploy")},
+	return fmt.Sprintf("**version `%s` is deployed**, as of %s\n\n", res.Deployed, now) + webui.Item("status", webui.Plain(res.Status)) + webui.YouCan(
+		app.Do("see each part of it", "status"),
+		app.Nudge("compare it with its lattice now"),
+		app.Do("end it", "undeploy"),
 	)
-}
-
-// cli is a command about the application alone.
-func (a *application) cli(verb string) string {
-	return fmt.Sprintf("tidewait app %s %s --lattice %s", verb, a.key.Name, a.key.Lattice)
 }
 
 // send tells hosts what to do, each its own batch, all at once.

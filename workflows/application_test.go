@@ -153,7 +153,7 @@ func TestApplicationWaitsInSightUntilItIsUndeployed(t *testing.T) {
 			"application **shop-front** in lattice [default](/namespaces/{namespace}/workflows/lattice.default.default), account **default**\n\n**waiting for lattice** (`never_observed`), as of 2026-03-01 08:00:00Z\n",
 			"- **why:** no host of lattice default has been observed yet\n- **since:** 2026-03-01 08:00:00Z\n- **fails by itself:** never\n",
 			"- **next look:** when a host appears or changes its labels\n",
-			"- start a host in the lattice that suits; see `tidewait lattice show`\n",
+			"- start a host in the lattice that suits\n- see which hosts there are, and what they run: `tidewait lattice show default`\n",
 			"- try now: `tidewait app nudge shop-front --lattice default`, or signal `nudge` with input `{\"actor\": \"you\"}`\n",
 			"- give up: `tidewait app undeploy shop-front --lattice default`\n",
 		} {
@@ -458,8 +458,5 @@ func recordAppUnobserved(s server, f *fakes) {
 
 func recordLattice(s server, f *fakes) {
 	s.serve(f)
-	_, err := s.ExecuteWorkflow(s.t.Context(), client.StartWorkflowOptions{
-		ID: latticeID, TaskQueue: workflows.TaskQueue, TypedSearchAttributes: workflows.LatticeAttributes("default"),
-	}, api.LatticeWorkflow, workflows.LatticeInput{Account: "default", Lattice: "default"})
-	require.NoError(s.t, err)
+	s.startLattice()
 }

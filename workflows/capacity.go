@@ -38,7 +38,8 @@ func (p *phase) place() (ledger.Placed, error) {
 			outcome, err = p.awaitGate(*outcome.Paused)
 			continue
 		}
-		if before := p.progress.Waiting; before != nil && before.Code != outcome.Waiting.Code {
+		if before := p.progress.Waiting; before != nil && before.Code != outcome.Waiting.Code && before.Code != capacity.CodePlacerUnavailable {
+			// What the placer says after it did not answer is its first word.
 			p.progress.ChangedAt = workflow.Now(p.ctx)
 		}
 		p.progress.Waiting = outcome.Waiting
@@ -181,20 +182,12 @@ func (p *phase) expire() (ledger.Outcome, error) {
 
 func (p *phase) declareCapacity(w ledger.Waiting) error {
 	next := fmt.Sprintf("every %s, and whenever capacity is freed; the pending activity shows the latest", p.in.Fleet.RetryInterval)
-	room := remedy{what: "free or add a node that has room", command: "tidewait node list"}
 	if w.Code == capacity.CodePlacerUnavailable {
 		next = fmt.Sprintf("every %s; the pending activity shows the latest", p.in.Fleet.RetryInterval)
-		room = remedy{what: "look at Postgres, and at the engine's log"}
 	}
 	return p.waits.declare(p.ctx, wait{
 		kind: ledger.KindCapacity, code: string(w.Code), reason: w.Sentence, since: w.Since, bound: w.Bound, position: w.Position, starts: starts(w),
 		nodes: nodes(w.Counts), next: next,
-		can: []remedy{
-			room,
-			nudgePhase("look now", p.in.Mission, p.in.Command.Name),
-			p.waits.giveUp,
-			{what: "see each node and who is ahead", command: "tidewait mission show " + p.in.Mission},
-		},
 	})
 }
 

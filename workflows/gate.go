@@ -89,12 +89,9 @@ func (p *phase) declarePause(w ledger.Pause) error {
 	switch w.Kind {
 	case ledger.KindHold:
 		shown.next = "as soon as somebody releases it"
-		shown.can = []remedy{releasePhase(p.in.Mission, p.in.Command.Name)}
 	default:
 		shown.next = stamp(w.Next)
-		shown.can = []remedy{nudgePhase("try now", p.in.Mission, p.in.Command.Name)}
 	}
-	shown.can = append(shown.can, p.waits.giveUp)
 	return p.waits.declare(p.ctx, shown)
 }
 

@@ -29,14 +29,12 @@ func onGateway(ctx workflow.Context, shown *waits, gateway, summary, activity st
 			w = wait{
 				code: ledger.CodeGatewayUnreachable, reason: fmt.Sprintf("gateway %s does not pick up: %s", gateway, summary),
 				next: "as soon as the gateway polls its queue",
-				can:  []remedy{{what: "start the gateway", command: "tidewait-worker run --roles gateway --gateway.id " + gateway}},
 			}
 		case isFull(err):
 			options = withFullBucket(ctx, gateway, summary)
 			w = wait{
 				code: ledger.CodeResultsBucketFull, reason: fmt.Sprintf("gateway %s cannot %s: %s", gateway, summary, rootMessage(err)),
 				next: fmt.Sprintf("every %s", fullInterval),
-				can:  []remedy{{what: "make room: raise `fleet.bundle_bytes` or the account's storage in NATS, or lower `fleet.result_ttl`, and restart the gateway"}},
 			}
 		default:
 			if err == nil && !since.IsZero() {
@@ -47,7 +45,7 @@ func onGateway(ctx workflow.Context, shown *waits, gateway, summary, activity st
 		if since.IsZero() {
 			since = workflow.Now(ctx).UTC()
 		}
-		w.kind, w.since, w.can = ledger.KindGateway, since, append(w.can, shown.giveUp)
+		w.kind, w.since, shown.of.Gateway = ledger.KindGateway, since, gateway
 		if err := shown.declare(ctx, w); err != nil {
 			return err
 		}

@@ -23,21 +23,27 @@ const (
 	quietWaitEvents  = 30
 	eventsPerNudge   = 12
 	nudgesInStorm    = 200
+
+	// What a mission of one phase costs beside it, and what it costs to be told that
+	// the phase waits, and that it does not any more.
+	missionEvents = 34
+	eventsPerTold = 6
 )
 
+// TestHistoryBudgets counts phases as they ship: each is the child of a mission, which
+// it tells of its waits.
 func TestHistoryBudgets(t *testing.T) {
 	s := startServer(t)
 
 	t.Run("a happy phase", func(t *testing.T) {
 		s := s.in(t)
-		s.serve(newFakes())
+		s.startMission(newFakes(), time.Hour)
+		s.awaitClosed(missionID)
 
-		run := s.startPhase(phaseInput())
-		require.NoError(t, run.Get(t.Context(), nil))
-
-		events := len(s.history(surveyID, run.GetRunID()))
-		t.Logf("%d events", events)
+		events, mission := len(s.history(surveyID, "")), len(s.history(missionID, ""))
+		t.Logf("%d events of the phase, %d of the mission", events, mission)
 		require.LessOrEqual(t, events, happyPhaseEvents)
+		require.LessOrEqual(t, mission, missionEvents)
 	})
 
 	t.Run("a wait without wakes", func(t *testing.T) {
@@ -51,15 +57,16 @@ func TestHistoryBudgets(t *testing.T) {
 			tries.Add(1)
 			return ledger.Outcome{}, stillRefused(waiting(in.LastCode, time.Second))
 		}
-		s.serve(f)
+		s.startMission(f, time.Second)
+		s.awaitClosed(missionID)
+		require.Equal(t, waitExceeded, endedIn(t, s.GetWorkflow(t.Context(), surveyID, "").Get(t.Context(), nil)))
 
-		run := s.startPhase(eager(phaseInput()))
-		require.Equal(t, waitExceeded, endedIn(t, run.Get(t.Context(), nil)))
-
-		history := s.history(surveyID, run.GetRunID())
-		t.Logf("%d events, %d tries", len(history), tries.Load())
+		history, mission := s.history(surveyID, ""), s.history(missionID, "")
+		t.Logf("%d events of the phase, %d of the mission, %d tries", len(history), len(mission), tries.Load())
 		require.LessOrEqual(t, len(history), quietWaitEvents)
+		require.LessOrEqual(t, len(mission), missionEvents+eventsPerTold)
 		require.GreaterOrEqual(t, tries.Load(), int64(4))
+		require.Equal(t, 1, count(history, enumspb.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED), "its end tells the mission by itself")
 		require.Equal(t, 1, count(history, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED), "the retry; the first and the last look are local")
 	})
 
@@ -74,13 +81,11 @@ func TestHistoryBudgets(t *testing.T) {
 			}
 			return ledger.Outcome{}, stillRefused(waiting(in.LastCode, boundAfter))
 		}
-		s.serve(f)
-		in := phaseInput()
-		in.Fleet.RetryInterval = time.Hour
-		s.startPhase(in)
+		s.startMission(f, time.Hour)
 		require.Equal(t, ledger.WakeFirst, next(t, looks))
 		require.Equal(t, ledger.WakeTimer, next(t, looks))
 		before := s.settled()
+		told := count(s.history(surveyID, ""), enumspb.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED)
 
 		const nudges = 10
 		for range nudges {
@@ -92,6 +97,8 @@ func TestHistoryBudgets(t *testing.T) {
 		cost := s.settled() - before
 		t.Logf("%d events for %d nudges", cost, nudges)
 		require.LessOrEqual(t, cost, nudges*eventsPerNudge)
+		require.Equal(t, told, count(s.history(surveyID, ""), enumspb.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED),
+			"a nudge is nothing to tell the mission")
 	})
 
 	t.Run("a storm of nudges loses nothing", func(t *testing.T) {
@@ -110,10 +117,7 @@ func TestHistoryBudgets(t *testing.T) {
 			once.Do(func() { close(waits) })
 			return ledger.Outcome{}, stillRefused(waiting(in.LastCode, boundAfter))
 		}
-		s.serve(f)
-		in := phaseInput()
-		in.Fleet.RetryInterval = time.Hour // only a nudge can find the room
-		run := s.startPhase(in)
+		s.startMission(f, time.Hour) // only a nudge can find the room
 		<-waits
 
 		var storm sync.WaitGroup
@@ -127,12 +131,14 @@ func TestHistoryBudgets(t *testing.T) {
 		storm.Wait()
 		free.Store(true)
 		require.NoError(t, s.SignalWorkflow(t.Context(), surveyID, "", api.SignalNudge, api.Nudge{Actor: "ann"}))
-		require.NoError(t, run.Get(t.Context(), nil))
+		require.NoError(t, s.GetWorkflow(t.Context(), surveyID, "").Get(t.Context(), nil))
+		s.awaitClosed(missionID)
 
-		history := s.history(surveyID, run.GetRunID())
+		history, mission := s.history(surveyID, ""), s.history(missionID, "")
 		t.Logf("%d events for %d nudges", len(history), nudgesInStorm)
 		require.Equal(t, nudgesInStorm, count(history, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED))
 		require.LessOrEqual(t, len(history), happyPhaseEvents+nudgesInStorm*eventsPerNudge)
+		require.LessOrEqual(t, len(mission), missionEvents+2*eventsPerTold)
 	})
 
 	t.Run("attempts that ran out are not the bound", func(t *testing.T) {
@@ -163,6 +169,19 @@ func TestHistoryBudgets(t *testing.T) {
 		}
 		require.Equal(t, []enumspb.RetryState{enumspb.RETRY_STATE_MAXIMUM_ATTEMPTS_REACHED}, states)
 	})
+}
+
+// startMission launches a mission of one phase, which looks again so often.
+func (s server) startMission(f *fakes, retry time.Duration) {
+	s.t.Helper()
+	f.launch = func(context.Context, workflows.LaunchInput) (workflows.LaunchResult, error) {
+		l := launchResult()
+		l.Launched.Phases, l.Mission.Phases, l.Fleet.RetryInterval = l.Launched.Phases[:1], l.Mission.Phases[:1], retry
+		return l, nil
+	}
+	s.serve(f)
+	_, err := s.launch(launchRequest)
+	require.NoError(s.t, err)
 }
 
 // eager looks again as often as a server can.

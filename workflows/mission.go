@@ -158,7 +158,7 @@ func failedMission(code, sentence string) *missionEnd {
 func (m *mission) run() error {
 	m.waits.header = m.header()
 	m.waits.missionID = m.launched.Launched.MissionID
-	m.waits.giveUp = cancelMission(m.name)
+	m.waits.of.Mission = m.name
 	m.at, m.commits = m.first(), make([]string, m.first())
 	checkout, err := m.open()
 	if err != nil {

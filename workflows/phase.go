@@ -10,6 +10,7 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/ledger"
+	"tidewait/internal/webui"
 )
 
 // Failure codes of a phase that the workflow itself decides.
@@ -81,9 +82,9 @@ func newPhase(ctx workflow.Context, in PhaseInput) *phase {
 	}
 	p.gate = p.firstGate()
 	p.waits.header = fmt.Sprintf("phase %d **%s** of mission %s, launch %d\n\n",
-		in.Ordinal, in.Command.Name, linkTo(in.Mission, api.MissionWorkflowID(in.Mission)), in.Launch)
+		in.Ordinal, in.Command.Name, webui.Link(in.Mission, api.MissionWorkflowID(in.Mission)), in.Launch)
 	p.waits.missionID, p.waits.phaseID = in.MissionID, in.PhaseID
-	p.waits.giveUp = cancelPhase("give up", in.Mission, in.Command.Name)
+	p.waits.of = api.Wait{Mission: in.Mission, Phase: in.Command.Name, Gateway: in.Gateway}
 	p.waits.shown, p.waits.tell = in.Resume.Shown.wait(), p.tellMission
 	p.nudge = workflow.GetSignalChannelWithOptions(ctx, api.SignalNudge, workflow.SignalChannelOptions{
 		Description: `look at the waiting phase now; the bound does not move. Input: {"actor": "you"}`,

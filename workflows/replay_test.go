@@ -5,6 +5,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,29 +25,48 @@ import (
 	"tidewait/workflows"
 )
 
-// Recorded histories lie in <replayDir>/<workflow>/<version>-<scenario>.json.gz.
-// Those of an older version stay as long as its workflows may still run.
+// Recorded histories lie in <replayDir>/<release>/<workflow>/<scenario>.json.gz.
+// Those of a release stay as they are for as long as its workflows may still run;
+// those of the version under way are recorded again when it changes.
 const (
 	replayDir     = "testdata/replay"
 	recordVersion = "0.1.0"
 )
 
-// recorded is how many histories there must be of each workflow.
-var recorded = map[string]int{api.MissionWorkflow: 5, api.PhaseWorkflow: 11, api.AppWorkflow: 4, api.LatticeWorkflow: 1}
+// released are the releases before this version, and how many histories there are
+// of each workflow.
+var released = map[string]map[string]int{}
 
-// TestReplay replays what earlier versions of the workflows did: workflows that
-// run while Tidewait is updated must go on where they were.
+// TestReplay replays what earlier versions of the workflows did, and what this one
+// does: workflows that run while Tidewait is updated must go on where they were.
 func TestReplay(t *testing.T) {
-	for name, n := range recorded {
-		files, err := filepath.Glob(filepath.Join(replayDir, name, "*.json.gz"))
-		require.NoError(t, err)
-		require.Len(t, files, n, "histories of workflow %s; make record-histories records those of this version", name)
-		for _, file := range files {
-			t.Run(name+"/"+filepath.Base(file), func(t *testing.T) {
-				require.NoError(t, replayer(workflows.Mission, workflows.Phase).ReplayWorkflowHistory(quiet, readHistory(t, file)))
-			})
+	for version, counts := range released {
+		for name, n := range counts {
+			require.Lenf(t, historiesOf(t, version, name), n, "histories of release %s are not touched any more", version)
 		}
 	}
+	for name, recorded := range scenarios {
+		var want []string
+		for scenario := range recorded {
+			want = append(want, filepath.Join(replayDir, recordVersion, name, scenario+".json.gz"))
+		}
+		slices.Sort(want)
+		require.Equal(t, want, historiesOf(t, recordVersion, name), "make record-histories records those of this version")
+	}
+	for _, file := range historiesOf(t, "*", "*") {
+		t.Run(strings.TrimSuffix(strings.TrimPrefix(file, replayDir+"/"), ".json.gz"), func(t *testing.T) {
+			require.NoError(t, replayer(workflows.Mission, workflows.Phase).ReplayWorkflowHistory(quiet, readHistory(t, file)))
+		})
+	}
+}
+
+// historiesOf are the files of a version and a workflow, in order.
+func historiesOf(t testing.TB, version, workflow string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(replayDir, version, workflow, "*.json.gz"))
+	require.NoError(t, err)
+	slices.Sort(files)
+	return files
 }
 
 // TestReplayNotices shows that the replay can fail.
@@ -54,7 +75,7 @@ func TestReplayNotices(t *testing.T) {
 		return workflows.PhaseResult{}, workflow.Sleep(ctx, time.Second)
 	}
 	r := replayer(workflows.Mission, hasty)
-	history := readHistory(t, filepath.Join(replayDir, api.PhaseWorkflow, recordVersion+"-happy.json.gz"))
+	history := readHistory(t, filepath.Join(replayDir, recordVersion, api.PhaseWorkflow, "happy.json.gz"))
 	require.ErrorContains(t, r.ReplayWorkflowHistory(quiet, history), "TMPRL1100")
 }
 
@@ -82,6 +103,71 @@ func readHistory(t testing.TB, file string) *historypb.History {
 	return h
 }
 
+// scenarios are what is recorded of each workflow: every way it can go, as far as
+// that makes another history.
+var scenarios = map[string]map[string]func(server, *fakes){
+	api.PhaseWorkflow: {
+		begunAnew:              recordBegunAnew,
+		"gone-on-with":         recordBegunAnew,
+		"backed-off":           recordBackedOff,
+		"bucket-full":          recordBucketFull,
+		"cancelled":            recordCancelled,
+		"cancelled-in-queue":   recordCancelledInQueue,
+		"cancelled-natively":   recordCancelledNatively,
+		"cancelled-while-held": recordCancelledWhileHeld,
+		"command-failed":       recordCommandFailed,
+		"composed":             recordComposed,
+		"drained":              recordDrained,
+		"expired":              recordExpired,
+		"gateway-away":         recordGatewayAway,
+		"happy":                recordHappy,
+		"held":                 recordHeld,
+		"hold-expired":         recordHoldExpired,
+		"incapable":            recordIncapable,
+		"kept-by-the-next":     recordKept,
+		"node-lost":            recordNodeLost,
+		"node-lost-for-good":   recordNodeLostForGood,
+		"nudged":               recordNudged,
+		"placer-unavailable":   recordPlacerUnavailable,
+		"restamped":            recordRestamped,
+		"results-refused":      recordResultsRefused,
+		"run-waits":            recordRunWaits,
+		"stopped-and-kept":     recordStopped,
+		"waited-and-placed":    recordWaited,
+	},
+	api.MissionWorkflow: {
+		"draft":             recordDraft,
+		"gateway-away":      recordMissionGatewayAway,
+		"phase-cancelled":   recordMissionCancelled,
+		"phase-failed":      recordMissionPhaseFailed,
+		"phase-terminated":  recordMissionPhaseTerminated,
+		"rerun":             recordRerun,
+		"reset":             recordReset,
+		"two-phases":        recordTwoPhases,
+		"workspace-refused": recordWorkspaceRefused,
+	},
+	api.AppWorkflow: {
+		begunAnew:               recordAppBegunAnew,
+		"gone-on-with":          recordAppBegunAnew,
+		"commands-lost":         recordAppCommandsLost,
+		"deleted-at-once":       recordAppDeleted,
+		"failed-and-nudged":     recordAppFailed,
+		"waited-and-undeployed": recordAppWaited,
+		"without-observer":      recordAppUnobserved,
+	},
+	api.LatticeWorkflow: {
+		begunAnew:   recordLatticeBegunAnew,
+		"cancelled": recordLatticeCancelled,
+		"needed":    recordLatticeNeeded,
+		"observed":  recordLattice,
+	},
+}
+
+// recordedOf is the workflow whose history is kept.
+var recordedOf = map[string]string{
+	api.PhaseWorkflow: surveyID, api.MissionWorkflow: missionID, api.AppWorkflow: appID, api.LatticeWorkflow: latticeID,
+}
+
 // TestRecordHistories records the histories of this version. It runs on demand,
 // by `make record-histories`: what was recorded is compared with, not repeated.
 func TestRecordHistories(t *testing.T) {
@@ -89,66 +175,32 @@ func TestRecordHistories(t *testing.T) {
 		t.Log("nothing is recorded: TIDEWAIT_RECORD_HISTORIES is not set")
 		return
 	}
-	s := startServer(t)
-	for scenario, record := range map[string]func(server, *fakes){
-		"happy":             recordHappy,
-		"waited-and-placed": recordWaited,
-		"restamped":         recordRestamped,
-		"nudged":            recordNudged,
-		"expired":           recordExpired,
-		"cancelled":         recordCancelled,
-		"node-lost":         recordNodeLost,
-		"held":              recordHeld,
-		"hold-expired":      recordHoldExpired,
-		"backed-off":        recordBackedOff,
-		"stopped-and-kept":  recordStopped,
-	} {
-		t.Run(scenario, func(t *testing.T) {
-			s := s.in(t)
-			record(s, newFakes())
-			s.record(api.PhaseWorkflow, scenario, surveyID)
-		})
-	}
-	for scenario, record := range map[string]func(server, *fakes){
-		"waited-and-undeployed": recordAppWaited,
-		"deleted-at-once":       recordAppDeleted,
-		"failed-and-nudged":     recordAppFailed,
-		"without-observer":      recordAppUnobserved,
-	} {
-		t.Run("application-"+scenario, func(t *testing.T) {
-			s := s.in(t)
-			record(s, newFakes())
-			s.record(api.AppWorkflow, scenario, appID)
-		})
-	}
-	t.Run("lattice-observed", func(t *testing.T) {
-		s := s.in(t)
-		recordLattice(s, newFakes())
-		s.record(api.LatticeWorkflow, "observed", latticeID)
-	})
-	for scenario, record := range map[string]func(server, *fakes){
-		"reset":           recordReset,
-		"draft":           recordDraft,
-		"two-phases":      recordTwoPhases,
-		"phase-cancelled": recordMissionCancelled,
-		"rerun":           recordRerun,
-	} {
-		t.Run("mission-"+scenario, func(t *testing.T) {
-			s := s.in(t)
-			record(s, newFakes())
-			s.record(api.MissionWorkflow, scenario, missionID)
-		})
+	s := startServerWith(t, "limit.historyCount.suggestContinueAsNew=100")
+	for name, recorded := range scenarios {
+		for scenario, record := range recorded {
+			t.Run(name+"/"+scenario, func(t *testing.T) {
+				s := s.in(t)
+				record(s, newFakes())
+				s.record(name, scenario, recordedOf[name])
+			})
+		}
 	}
 }
 
+// record keeps the history of a workflow's latest run, once that has closed, or of
+// its first.
 func (s server) record(name, scenario, id string) {
 	s.t.Helper()
 	s.awaitClosed(id)
-	text, err := protojson.Marshal(&historypb.History{Events: s.history(id, "")})
+	events := s.history(id, "")
+	if scenario == begunAnew {
+		events = s.history(id, events[0].GetWorkflowExecutionStartedEventAttributes().GetFirstExecutionRunId())
+	}
+	text, err := protojson.Marshal(&historypb.History{Events: events})
 	require.NoError(s.t, err)
-	dir := filepath.Join(replayDir, name)
+	dir := filepath.Join(replayDir, recordVersion, name)
 	require.NoError(s.t, os.MkdirAll(dir, 0o755))
-	f, err := os.Create(filepath.Join(dir, recordVersion+"-"+scenario+".json.gz"))
+	f, err := os.Create(filepath.Join(dir, scenario+".json.gz"))
 	require.NoError(s.t, err)
 	z := gzip.NewWriter(f)
 	_, err = z.Write(text)

@@ -11,6 +11,7 @@ import (
 
 	"tidewait/internal/ledger"
 	"tidewait/internal/vm"
+	"tidewait/internal/webui"
 )
 
 const (
@@ -164,7 +165,6 @@ func (p *phase) showRun(w ledger.RunWaits, now string) error {
 	return p.waits.declare(p.ctx, wait{
 		kind: ledger.KindGateway, code: w.Code, reason: w.Reason, since: w.Since, bound: w.Bound, found: true,
 		next: "every second",
-		can:  []remedy{{what: "start the gateway", command: "tidewait-worker run --roles gateway --gateway.id " + p.in.Gateway}, p.waits.giveUp},
 	})
 }
 
@@ -253,7 +253,7 @@ func (p *phase) tryAgain(placed ledger.Placed, failure *phaseEnd) (*phaseEnd, er
 	if err := p.recordActs(); err != nil {
 		return nil, err
 	}
-	return nil, p.waits.clear(p.ctx, "attempt failed: "+plain(failure.Failure)+"\n", AttrNode.ValueUnset())
+	return nil, p.waits.clear(p.ctx, "attempt failed: "+webui.Plain(failure.Failure)+"\n", AttrNode.ValueUnset())
 }
 
 // verdict returns the failure of a run whose command did not succeed.
@@ -340,13 +340,8 @@ func (p *phase) awaitVerdict(placed ledger.Placed, giveUp bool) (ledger.Verdict,
 
 func (p *phase) declareNode(v ledger.Verdict) error {
 	return p.waits.declare(p.ctx, wait{
-		kind: ledger.KindNode, code: ledger.CodeNodeSilent, reason: v.Reason, since: v.Since, bound: v.Until,
+		kind: ledger.KindNode, code: ledger.CodeNodeSilent, reason: v.Reason, since: v.Since, bound: v.Until, node: v.Node,
 		next: fmt.Sprintf("every %s, until the agent answers or the node's time is over; then the phase is placed again", judgeInterval),
-		can: []remedy{
-			{what: "restart the agent of node " + v.Node, command: "tidewait-worker run --roles node --node.id " + v.Node},
-			{what: "see the node", command: "tidewait node show " + v.Node},
-			p.waits.giveUp,
-		},
 	})
 }
 
@@ -357,7 +352,7 @@ func (p *phase) retry(placed ledger.Placed, run ledger.RunEnd) error {
 	if err != nil {
 		return err
 	}
-	return p.waits.clear(p.ctx, "back in the queue: "+plain(run.Failure)+"\n", AttrNode.ValueUnset())
+	return p.waits.clear(p.ctx, "back in the queue: "+webui.Plain(run.Failure)+"\n", AttrNode.ValueUnset())
 }
 
 // commit makes the results a commit. A gateway that does not answer is waited

@@ -38,7 +38,17 @@ type server struct {
 
 func startServer(t testing.TB) server {
 	t.Helper()
-	stack := devstacktest.Start(t, devstack.Temporal)
+	return startServerWith(t)
+}
+
+// startServerWith starts one with further dynamic configuration, each key=value.
+func startServerWith(t testing.TB, settings ...string) server {
+	t.Helper()
+	stack, err := devstack.Start(t.Context(), devstack.Options{
+		Dir: devstacktest.Dir(t), Services: []devstack.Name{devstack.Temporal}, TemporalCLI: devstacktest.TemporalCLI(t), TemporalSettings: settings,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { devstacktest.Stop(t, stack) })
 	c, err := client.DialContext(t.Context(), client.Options{HostPort: stack.TemporalAddress, Namespace: devstack.Namespace, Identity: "tidewait-test", Logger: quiet})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
@@ -67,7 +77,13 @@ func (s server) in(t *testing.T) server {
 // the test ends.
 func (s server) serve(f *fakes) {
 	s.t.Helper()
-	for _, queue := range []string{workflows.TaskQueue, workflows.NodeQueue("node-a"), workflows.GatewayQueue("gw-1"), workflows.ObserveQueue, workflows.LatticeQueue("default", "default")} {
+	s.serveQueues(f, workflows.TaskQueue, workflows.NodeQueue("node-a"), workflows.GatewayQueue("gw-1"), workflows.ObserveQueue, workflows.LatticeQueue("default", "default"))
+}
+
+// serveQueues polls these queues alone.
+func (s server) serveQueues(f *fakes, queues ...string) {
+	s.t.Helper()
+	for _, queue := range queues {
 		w := worker.New(s.Client, queue, worker.Options{
 			DisableRegistrationAliasing: true, MaxHeartbeatThrottleInterval: 100 * time.Millisecond,
 		})

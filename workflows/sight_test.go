@@ -2,7 +2,6 @@ package workflows_test
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,8 +32,7 @@ var named = map[enumspb.EventType]bool{
 
 // TestEveryActivityAndTimerSaysWhatItIsFor goes through all recorded histories.
 func TestEveryActivityAndTimerSaysWhatItIsFor(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(replayDir, "*", "*.json.gz"))
-	require.NoError(t, err)
+	files := historiesOf(t, "*", "*")
 	seen := map[enumspb.EventType]int{}
 	for _, file := range files {
 		for _, e := range readHistory(t, file).GetEvents() {

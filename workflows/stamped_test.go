@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
+	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
 	"tidewait/workflows"
@@ -89,6 +91,59 @@ func TestWhenACodeHasChanged(t *testing.T) {
 	require.False(t, told[1].ChangedAt.IsZero())
 	require.Equal(t, told[1].ChangedAt, told[2].ChangedAt, "the same code is no change")
 	require.False(t, told[3].ChangedAt.Before(told[2].ChangedAt))
+}
+
+// TestThePlacersFirstWordIsNoChange of mind: the next one returns at once.
+func TestThePlacersFirstWordIsNoChange(t *testing.T) {
+	e := newEnv(t)
+	codes := []capacity.Code{capacity.CodeCPU, capacity.CodeMemory}
+	var told []workflows.PlaceInput
+	e.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+		switch {
+		case !in.Retrying:
+			return ledger.Outcome{}, errors.New("the placer sleeps")
+		case len(told) == len(codes):
+			told = append(told, in)
+			return placedOn("node-a", 1), nil
+		}
+		told = append(told, in)
+		return refusedFor(codes[len(told)-1], boundAfter), nil
+	}
+
+	_, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Len(t, told, 3)
+	require.Equal(t, []capacity.Code{"placer_unavailable", "capacity_cpu", "capacity_memory"},
+		[]capacity.Code{told[0].LastCode, told[1].LastCode, told[2].LastCode})
+	require.Equal(t, []bool{true, true, false}, []bool{told[0].ChangedAt.IsZero(), told[1].ChangedAt.IsZero(), told[2].ChangedAt.IsZero()})
+}
+
+// TestNudgesOfAPhaseThatNobodyLooksAtCostNoAttributes: after a reset it has waited
+// for longer than the workflow knows by itself, which is written once.
+func TestNudgesOfAPhaseThatNobodyLooksAtCostNoAttributes(t *testing.T) {
+	earlier := since.Add(-time.Hour)
+	e := newEnv(t)
+	e.noteWait = func(context.Context, ledger.OpenWait) (time.Time, error) { return earlier, nil }
+	e.place = func(_ context.Context, in workflows.PlaceInput) (ledger.Outcome, error) {
+		if e.Now().Sub(since) > 50*time.Minute && in.Retrying {
+			return placedOn("node-a", 1), nil
+		}
+		return ledger.Outcome{}, errors.New("the placer sleeps")
+	}
+	writes := 0
+	e.OnUpsertTypedSearchAttributes(mock.Anything).Run(func(mock.Arguments) { writes++ }).Return(nil)
+	var after []int
+	for i := 1; i <= 3; i++ {
+		e.RegisterDelayedCallback(func() { e.SignalWorkflow(api.SignalNudge, api.Nudge{Actor: "ann"}) }, time.Duration(i)*10*time.Minute)
+		e.RegisterDelayedCallback(func() { after = append(after, writes) }, time.Duration(i)*10*time.Minute+time.Minute)
+	}
+
+	_, err := e.phase(phaseInput())
+
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 2, 2}, after, "the wait, and since when")
+	require.Len(t, inputs[ledger.OpenWait](e.fakes), 1)
 }
 
 // TestANodesTimeThatMoves is shown anew: the engines were away for a while.

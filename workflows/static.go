@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"tidewait/internal/api"
 	"tidewait/internal/ledger"
+	"tidewait/internal/remedy"
+	"tidewait/internal/webui"
 )
 
 // What stays true of a workflow for as long as it runs: its static summary and
@@ -21,22 +22,22 @@ func phaseSummary(mission string, ordinal int, c PhaseCommand) string {
 
 func phaseDetails(l *LaunchResult, c PhaseCommand) string {
 	m := l.Mission
-	text := c.commands() + item("needs", c.needs(m.Pool)) +
-		item("bounds", fmt.Sprintf("a run's turn is %s; a wait for capacity fails after %s", length(m.Turn), length(m.MaxWait))) +
-		item("priority", fmt.Sprint(m.Priority))
+	text := c.commands() + webui.Item("needs", c.needs(m.Pool)) +
+		webui.Item("bounds", fmt.Sprintf("a run's turn is %s; a wait for capacity fails after %s", length(m.Turn), length(m.MaxWait))) +
+		webui.Item("priority", fmt.Sprint(m.Priority))
 	if c.Attempts > 1 {
-		text += item("attempts", fmt.Sprintf("%d, with pauses from %s on", c.Attempts, length(l.Fleet.AttemptBackoff)))
+		text += webui.Item("attempts", fmt.Sprintf("%d, with pauses from %s on", c.Attempts, length(l.Fleet.AttemptBackoff)))
 	}
 	if len(c.Secrets) > 0 {
-		text += item("secrets", strings.Join(c.Secrets, ", "))
+		text += webui.Item("secrets", strings.Join(c.Secrets, ", "))
 	}
-	text += item("launched by", fmt.Sprintf("%s, on gateway %s", by(m.Actor), l.Launched.GatewayID))
-	can := []remedy{nudgePhase("look now", m.Name, c.Name)}
+	text += webui.Item("launched by", fmt.Sprintf("%s, on gateway %s", webui.By(m.Actor), l.Launched.GatewayID))
+	can := []remedy.Remedy{remedy.NudgePhase("look now", m.Name, c.Name)}
 	if h := c.Hold; h != nil {
-		text += item("held", heldFor(*h))
-		can = append(can, releasePhase(m.Name, c.Name))
+		text += webui.Item("held", heldFor(*h))
+		can = append(can, remedy.ReleasePhase(m.Name, c.Name))
 	}
-	return text + youCan(append(can, cancelPhase("end it", m.Name, c.Name))...) + pageEnd
+	return text + webui.YouCan(append(can, remedy.CancelPhase("end it", m.Name, c.Name))...) + webui.PageEnd
 }
 
 // needs says what a phase asks of a node, without what its backend adds.
@@ -55,17 +56,9 @@ func heldFor(h ledger.Hold) string {
 		text += fmt.Sprintf(", for %s at most", length(h.MaxWait))
 	}
 	if h.Reason != "" {
-		text += ": " + plain(h.Reason)
+		text += ": " + webui.Plain(h.Reason)
 	}
 	return text
-}
-
-// by is who did something, as they said.
-func by(actor string) string {
-	if actor == "" {
-		return "somebody"
-	}
-	return plain(actor)
 }
 
 func cpus(milli int64) string {
@@ -77,20 +70,20 @@ func cpus(milli int64) string {
 
 // AppDetails are the static details of an application's workflow.
 func AppDetails(key ledger.AppKey) string {
-	a := application{key: key}
-	return item("application", fmt.Sprintf("`%s` in lattice `%s` of account `%s`; what is deployed is the database's to say", key.Name, key.Lattice, key.Account)) +
-		item("lives", "while it is deployed or something is left of it; closed by hand, it is started again by the next sweep") +
-		youCan(
-			remedy{what: "see its status", command: a.cli("status")},
-			remedy{what: "see its versions, and which is deployed", command: a.cli("history")},
-			remedy{"try what has failed again now", a.cli("nudge"), api.SignalNudge, inputActor},
-			remedy{what: "end it", command: a.cli("undeploy")},
-		) + pageEnd
+	app := remedy.App(key)
+	return webui.Item("application", fmt.Sprintf("`%s` in lattice `%s` of account `%s`; what is deployed is the database's to say", key.Name, key.Lattice, key.Account)) +
+		webui.Item("lives", "while it is deployed or something is left of it; closed by hand, it is started again by the next sweep") +
+		webui.YouCan(
+			app.Do("see its status", "status"),
+			app.Do("see its versions, and which is deployed", "history"),
+			app.Nudge("try what has failed again now"),
+			app.Do("end it", "undeploy"),
+		) + webui.PageEnd
 }
 
 // LatticeDetails are the static details of a lattice's workflow.
 func LatticeDetails(in LatticeInput) string {
-	return item("lattice", fmt.Sprintf("`%s` of account `%s`", in.Lattice, in.Account)) +
-		item("lives", "while something is deployed in it or left to clean up; closed by hand, it is started again by the next sweep") +
-		youCan(remedy{what: "see its hosts, and who observes it", command: "tidewait lattice show " + in.Lattice}) + pageEnd
+	return webui.Item("lattice", fmt.Sprintf("`%s` of account `%s`", in.Lattice, in.Account)) +
+		webui.Item("lives", "while something is deployed in it or left to clean up; closed by hand, it is started again by the next sweep") +
+		webui.YouCan(remedy.ShowLattice("see its hosts, and who observes it", in.Account, in.Lattice)) + webui.PageEnd
 }

@@ -8,6 +8,8 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/ledger"
+	"tidewait/internal/remedy"
+	"tidewait/internal/webui"
 )
 
 // A mission's page tells of all its phases. What the one that is under way waits
@@ -50,7 +52,7 @@ func (m *mission) show() {
 // header names the mission and its launch.
 func (m *mission) header() string {
 	l := m.launched
-	text := fmt.Sprintf("mission **%s**, launch %d by %s, on gateway **%s**", m.name, l.Launched.Launch, by(l.Mission.Actor), l.Launched.GatewayID)
+	text := fmt.Sprintf("mission **%s**, launch %d by %s, on gateway **%s**", m.name, l.Launched.Launch, webui.By(l.Mission.Actor), l.Launched.GatewayID)
 	if r := l.Launched.Rerun; r != nil {
 		text += fmt.Sprintf("; it goes on from launch %d with phase %s", r.Of, l.Mission.Phases[r.First].Name)
 	}
@@ -67,13 +69,13 @@ func (m *mission) standing() string {
 	name := m.launched.Mission.Phases[m.at].Name
 	var text string
 	if w.Kind == "" {
-		text = fmt.Sprintf("**phase %d of %d is under way**\n\n", m.at+1, len(m.launched.Mission.Phases)) + item("phase", m.link(m.at))
+		text = fmt.Sprintf("**phase %d of %d is under way**\n\n", m.at+1, len(m.launched.Mission.Phases)) + webui.Item("phase", m.link(m.at))
 	} else {
 		waiting := wait{kind: w.Kind, code: w.Code, reason: w.Reason, since: w.Since, bound: w.Bound}
 		text = fmt.Sprintf("**phase %d of %d is waiting for %s** (`%s`), as of %s\n\n",
 			m.at+1, len(m.launched.Mission.Phases), waiting.what(), w.Code, stamp(w.At)) +
-			item("phase", m.link(m.at)+", whose page says what you can do") +
-			item("why", plain(w.Reason)) + item("since", stamp(w.Since)) + item(waiting.boundIs(), waiting.until())
+			webui.Item("phase", m.link(m.at)+", whose page says what you can do") +
+			webui.Item("why", webui.Plain(w.Reason)) + webui.Item("since", stamp(w.Since)) + webui.Item(waiting.boundIs(), waiting.until())
 	}
 	return text + m.phases(func(i int) string {
 		switch {
@@ -83,17 +85,17 @@ func (m *mission) standing() string {
 			return "under way"
 		}
 		return "waits"
-	}) + youCan(
-		remedy{what: "see all of it", command: "tidewait mission show " + m.name},
-		remedy{what: "follow its output", command: fmt.Sprintf("tidewait mission logs %s --phase %s --follow", m.name, name)},
-		cancelMission(m.name),
+	}) + webui.YouCan(
+		remedy.ShowMission("see all of it", m.name),
+		remedy.Logs("follow its output", m.name, name, "--follow"),
+		remedy.CancelMission("end the mission", m.name),
 	)
 }
 
 // link leads to the workflow of a phase.
 func (m *mission) link(i int) string {
 	id := api.PhaseWorkflowID(m.name, m.launched.Mission.Phases[i].Name)
-	return linkTo(id, id)
+	return webui.Link(id, id)
 }
 
 // mostPhases is how many phases of a mission are listed, around the one it is at.
@@ -119,7 +121,7 @@ func (m *mission) phases(status func(int) string) string {
 		} else if said := status(i); said != "" {
 			now = said
 		}
-		text += item(fmt.Sprintf("%d %s", i+1, all[i].Name), now)
+		text += webui.Item(fmt.Sprintf("%d %s", i+1, all[i].Name), now)
 	}
 	if left := len(all) - last; left > 0 {
 		text += fmt.Sprintf("- %d after these\n", left)
@@ -129,45 +131,38 @@ func (m *mission) phases(status func(int) string) string {
 
 // endMarkdown is the page of a mission that has ended: why, and what it left.
 func (m *mission) endMarkdown(end ledger.MissionEnd) string {
-	text := fmt.Sprintf("**%s**", end.Status)
-	if end.FailureCode != "" {
-		text += fmt.Sprintf(" (`%s`)", end.FailureCode)
-	}
-	text += ", at " + stamp(workflow.Now(m.ctx)) + "\n\n"
-	if end.Failure != "" {
-		text += item("why", plain(end.Failure))
-	}
+	text := endedAs(end.Status, end.FailureCode, end.Failure, workflow.Now(m.ctx))
 	left := "nothing"
 	if n := len(m.commits); n > m.first() {
 		left = fmt.Sprintf("commit `%s` on branch `%s`", m.commits[n-1], m.branch)
 	}
-	text += item("left", left) + m.phases(func(i int) string {
+	text += webui.Item("left", left) + m.phases(func(i int) string {
 		if i == m.at && end.Status != "succeeded" && m.branch != "" {
 			return end.Status + ", " + m.link(i)
 		}
 		return ""
 	})
-	var can []remedy
+	var can []remedy.Remedy
 	if m.branch != "" {
 		can = append(can,
-			remedy{what: "see what each phase left", command: "tidewait mission results " + m.name},
-			remedy{what: "read its output", command: "tidewait mission logs " + m.name})
+			remedy.Results("see what each phase left", m.name),
+			remedy.Logs("read its output", m.name, ""))
 		if end.Status != "succeeded" {
 			name := m.launched.Mission.Phases[m.at].Name
-			can = append(can, remedy{what: "begin again from phase " + name, command: fmt.Sprintf("tidewait mission rerun %s --from %s", m.name, name)})
+			can = append(can, remedy.Rerun("begin again from phase "+name, m.name, name))
 		}
 	}
-	return text + youCan(append(can, remedy{what: "see how long it waited, and for what", command: "tidewait mission show " + m.name})...)
+	return text + webui.YouCan(append(can, remedy.ShowMission("see how long it waited, and for what", m.name))...)
 }
 
 // draftMarkdown is the page of a launch that was refused.
 func (m *mission) draftMarkdown() string {
-	text := fmt.Sprintf("**not launched** (`%s`), at %s\n\n", m.refusalCode, stamp(workflow.Now(m.ctx))) + item("why", plain(m.refusal))
+	text := fmt.Sprintf("**not launched** (`%s`), at %s\n\n", m.refusalCode, stamp(workflow.Now(m.ctx))) + webui.Item("why", webui.Plain(m.refusal))
 	if m.name == "" {
 		return text
 	}
-	return fmt.Sprintf("mission **%s** stays a draft\n\n", m.name) + text + youCan(
-		remedy{what: "see what nodes there are", command: "tidewait node list"},
-		remedy{what: "launch it again, when the document asks for less or a node offers more", command: "tidewait mission launch FILE"},
+	return fmt.Sprintf("mission **%s** stays a draft\n\n", m.name) + text + webui.YouCan(
+		remedy.Look("see what nodes there are", "tidewait", "node", "list"),
+		remedy.Look("launch it again, when the document asks for less or a node offers more", "tidewait", "mission", "launch", "FILE"),
 	)
 }

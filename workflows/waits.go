@@ -7,8 +7,11 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
+	"tidewait/internal/remedy"
+	"tidewait/internal/webui"
 )
 
 // wait is the record of something that waits: what, why, since when, until
@@ -21,7 +24,7 @@ type wait struct {
 	position           int       // zero: no queue
 	starts             string    // when it is expected to be over; empty: not known
 	nodes              string    // how many stand in the way, and why; empty: no nodes do
-	can                []remedy  // what a person can do
+	node               string    // that it waits for, or that its run is on; empty: none
 	found              bool      // by an engine, which has recorded it and will end it
 }
 
@@ -39,6 +42,10 @@ func (w wait) recorded() bool {
 	return false
 }
 
+// unanswered reports whether it is the placer that is waited for, which records all
+// other waits for capacity.
+func (w wait) unanswered() bool { return w.code == string(capacity.CodePlacerUnavailable) }
+
 // same reports whether nothing that lists show has changed. The words for a lattice
 // count its hosts, which come and go without a transition.
 func (w wait) same(as wait) bool {
@@ -53,7 +60,7 @@ func (w wait) same(as wait) bool {
 type waits struct {
 	shown  wait
 	header string
-	giveUp remedy // how a person ends whatever waits
+	of     api.Wait // who waits, by name; and the gateway of a mission
 	// Whose wait it is. No phaseID: the mission's own. An application's: app.
 	missionID, phaseID int64
 	app                *ledger.AppKey
@@ -66,10 +73,10 @@ type waits struct {
 // each write is an event; current details are free.
 func (s *waits) declare(ctx workflow.Context, w wait) error {
 	known := s.shown
-	if w.kind == known.kind && !w.recorded() {
-		w.since = known.since
+	if w.kind == known.kind && (!w.recorded() || w.unanswered() && known.unanswered()) {
+		w.since = known.since // which may be the database's
 	}
-	showPage(ctx, s.header+w.markdown(workflow.Now(ctx)))
+	s.show(ctx, w)
 	s.shown = w
 	if w.same(known) {
 		return nil
@@ -102,7 +109,7 @@ func (s *waits) record(ctx workflow.Context, w wait) error {
 	}
 	var since time.Time
 	switch {
-	case w.code == string(capacity.CodePlacerUnavailable):
+	case w.unanswered():
 		// It may be the database that does not answer: then nobody can read of it there.
 		_ = workflow.ExecuteLocalActivity(withOneTry(ctx, summary), ActivityNoteWait, note).Get(ctx, &since)
 	case w.recorded():
@@ -116,8 +123,14 @@ func (s *waits) record(ctx workflow.Context, w wait) error {
 		return nil
 	}
 	w.since, s.shown.since = since, since
-	showPage(ctx, s.header+w.markdown(workflow.Now(ctx)))
+	s.show(ctx, w)
 	return workflow.UpsertTypedSearchAttributes(ctx, AttrSince.ValueSet(since))
+}
+
+func (s *waits) show(ctx workflow.Context, w wait) {
+	of := s.of
+	of.Kind, of.Code, of.Node = w.kind, w.code, w.node
+	showPage(ctx, s.header+w.markdown(workflow.Now(ctx))+webui.YouCan(remedy.Of(of)...))
 }
 
 func (s *waits) say(w wait) {
@@ -163,17 +176,17 @@ func clearRecord(ctx workflow.Context, w wait) error {
 
 func (w wait) markdown(now time.Time) string {
 	text := fmt.Sprintf("**waiting for %s** (`%s`), as of %s\n\n", w.what(), w.code, stamp(now)) +
-		item("why", plain(w.reason)) + item("since", stamp(w.since)) + item(w.boundIs(), w.until())
+		webui.Item("why", webui.Plain(w.reason)) + webui.Item("since", stamp(w.since)) + webui.Item(w.boundIs(), w.until())
 	if w.position > 0 {
-		text += item("place in line", fmt.Sprint(w.position))
+		text += webui.Item("place in line", fmt.Sprint(w.position))
 	}
 	if w.nodes != "" {
-		text += item("nodes", w.nodes)
+		text += webui.Item("nodes", w.nodes)
 	}
 	if w.starts != "" {
-		text += item("starts", w.starts)
+		text += webui.Item("starts", w.starts)
 	}
-	return text + item("next look", w.next) + youCan(w.can...)
+	return text + webui.Item("next look", w.next)
 }
 
 // boundIs names what happens at the bound.

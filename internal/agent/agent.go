@@ -191,6 +191,7 @@ func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) error {
 	tick := time.NewTicker(a.Heartbeat)
 	defer tick.Stop()
 	acknowledged := time.Now()
+	refused := "" // why, as was said last
 	for {
 		sent := time.Now()
 		err := a.beat(ctx)
@@ -198,7 +199,7 @@ func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) error {
 		var end *Ended
 		switch {
 		case err == nil:
-			acknowledged = sent
+			acknowledged, refused = sent, ""
 			if ready != nil {
 				close(ready)
 				ready = nil
@@ -206,6 +207,11 @@ func (a *Agent) Run(ctx context.Context, ready chan<- struct{}) error {
 		case errors.As(err, &end):
 			a.Log.Error("the engine tells the agent to end", "why", end.Why)
 			return err
+		case natsrpc.IsSkew(err):
+			if refused != err.Error() {
+				refused = err.Error()
+				a.Log.Error("the engine refuses this agent for its release; it goes on asking, and no work comes to this node", "why", refused)
+			}
 		case ctx.Err() == nil:
 			a.Log.Warn("heartbeat was not acknowledged", "silent_for", time.Since(acknowledged).Round(time.Second), "error", err)
 		}

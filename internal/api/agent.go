@@ -12,6 +12,8 @@ import (
 // engine's commit. A heartbeat's ends with who sends it, so that NATS can allow
 // each agent its own alone.
 const (
+	SubjectsOfAgents = "tidewait.agent." // what all of them begin with
+
 	subjectNodeHeartbeat    = "tidewait.agent.node."
 	subjectGatewayHeartbeat = "tidewait.agent.gateway."
 
@@ -26,6 +28,15 @@ func SubjectNodeHeartbeat(node string) string { return subjectNodeHeartbeat + no
 
 // SubjectGatewayHeartbeat returns the subject of a gateway's own heartbeats.
 func SubjectGatewayHeartbeat(gateway string) string { return subjectGatewayHeartbeat + gateway }
+
+// NodeOfHeartbeat returns whose heartbeats come on a subject; false: no node's.
+func NodeOfHeartbeat(subject string) (node string, ok bool) {
+	return strings.CutPrefix(subject, subjectNodeHeartbeat)
+}
+
+// StateRefused is the state of a node whose agent is of a release that does not work
+// together with the engine's.
+const StateRefused = "refused"
 
 // Heartbeat is what a node's agent says of itself: at fixed intervals, and at
 // once when a run changes its step or ends.

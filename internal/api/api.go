@@ -28,6 +28,7 @@ const (
 	SubjectNodeRetire   = "tidewait.api.node.retire"   // NodeRequest → Node
 	SubjectNodeUnretire = "tidewait.api.node.unretire" // NodeRequest → Node
 	SubjectWaitList     = "tidewait.api.wait.list"     // WaitRequest → WaitList
+	SubjectRelease      = "tidewait.api.release"       // nothing → EngineRelease
 	SubjectAppImport    = "tidewait.api.app.import"    // ImportRequest → ImportReply
 	SubjectAppShow      = "tidewait.api.app.show"      // AppRequest → AppDetail
 )
@@ -37,9 +38,15 @@ const (
 // "bundle" (ResultsRequest → BundleReply).
 func SubjectGateway(id, verb string) string { return "tidewait.gateway." + id + "." + verb }
 
+// EngineRelease is what an engine is.
+type EngineRelease struct {
+	Version  string `json:"version"`
+	Protocol int    `json:"protocol"`
+}
+
 // Error is the reply to a request that failed. Code is from a closed list:
-// "not_found", "invalid", "conflict", "unavailable", "internal", and
-// [CodeSecretUnavailable].
+// "not_found", "invalid", "conflict", "unavailable", "internal",
+// [CodeSecretUnavailable], and those of package release.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -210,11 +217,13 @@ type Wait struct {
 	Application string                `json:"application,omitempty"`
 	WorkflowID  string                `json:"workflowId"`
 	Pool        string                `json:"pool,omitempty"`
-	Node        string                `json:"node,omitempty"` // where the run is that the phase has
+	Node        string                `json:"node,omitempty"`    // where the run is that the phase has
+	Gateway     string                `json:"gateway,omitempty"` // that a wait of this kind is for
 	Since       time.Time             `json:"since"`
 	Bound       *time.Time            `json:"bound,omitempty"`     // when it fails by itself
 	CheckedAt   *time.Time            `json:"checkedAt,omitempty"` // when it was last looked at
 	NextCheck   *time.Time            `json:"nextCheck,omitempty"` // the latest moment of the next look
+	NextLook    string                `json:"nextLook,omitempty"`  // instead, what leads to it: see NextLookAt; filled in by who shows the wait
 	Attempts    int                   `json:"attempts,omitempty"`
 	Position    int                   `json:"position,omitempty"` // in the pool's queue, from 1
 	Ahead       []string              `json:"ahead,omitempty"`    // "mission/phase" of those in front, at most 5
@@ -233,6 +242,18 @@ type Wait struct {
 	FreesAt    *time.Time     `json:"freesAt,omitempty"` // the earliest end of a turn on a capable node
 	FreesNode  string         `json:"freesNode,omitempty"`
 	WokenBy    map[string]int `json:"wokenBy,omitempty"` // tries by what woke them: first, timer, event, nudge
+	YouCan     []Remedy       `json:"youCan,omitempty"`  // what a person can do; filled in by who shows the wait
+}
+
+// Remedy is one thing that a person can do: by hand, by a command, by a signal, or
+// by one of the latter two.
+type Remedy struct {
+	What    string `json:"what"`              // a clause; names of settings in it stand in backquotes
+	Command string `json:"command,omitempty"` // for a shell; words in capitals are to be filled in
+
+	Signal   string `json:"-"` // the name of one that does the same
+	Input    string `json:"-"` // of the signal, as JSON
+	Workflow string `json:"-"` // whose page in the Web UI shows what Command does
 }
 
 // PastWait is a wait that ended.
@@ -257,7 +278,8 @@ type NodeList struct {
 // Node is one machine of the fleet.
 type Node struct {
 	ID          string             `json:"id"`
-	State       string             `json:"state"` // ready, cordoned, draining, drained, suspect, down, retired
+	State       string             `json:"state"`               // ready, cordoned, draining, drained, suspect, down, retired, refused
+	StateCode   string             `json:"stateCode,omitempty"` // of refused: one of package release
 	StateReason string             `json:"stateReason,omitempty"`
 	StateActor  string             `json:"stateActor,omitempty"`
 	StateSince  time.Time          `json:"stateSince"`

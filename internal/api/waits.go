@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
+	"tidewait/internal/scaler"
 )
 
 // WaitRequest filters the list of waits. Filters add up; what none of them can be
@@ -19,8 +21,9 @@ type WaitRequest struct {
 	Account     string `json:"account,omitempty"` // of applications
 	Lattice     string `json:"lattice,omitempty"`
 	Application string `json:"application,omitempty"`
-	// Node leaves the waits that a node has a part in: the phase's run is there,
-	// or it is named among what the phase lacks, or where it is expected to start.
+	// Node leaves the waits that a node has a part in: the phase's run is there, or
+	// it is named as one that could run it and does not now, or as the one where it is
+	// expected to start.
 	Node string `json:"node,omitempty"`
 	// OlderThan leaves what has waited at least so many milliseconds.
 	OlderThan int64 `json:"olderThanMs,omitempty"`
@@ -97,3 +100,35 @@ func (r WaitRequest) OfMissions() bool { return r.applicationOnly() == "" }
 
 // OfApplications reports whether waits of applications can match.
 func (r WaitRequest) OfApplications() bool { return r.missionOnly() == "" }
+
+// NextLookAt is when a wait is looked at again, in a few words, where no clock says
+// it: what it waits for is an event, or is asked for in short intervals. It is empty
+// where NextCheck says it.
+func NextLookAt(w Wait) string {
+	switch {
+	case w.NextCheck != nil:
+		return ""
+	case nextLookOfCodes[w.Code] != "":
+		return nextLookOfCodes[w.Code]
+	}
+	return nextLookOfKinds[w.Kind]
+}
+
+var (
+	nextLookOfKinds = map[string]string{
+		ledger.KindNode:       "every 2 s",
+		ledger.KindGateway:    "when it answers",
+		ledger.KindHold:       "when it is released",
+		ledger.KindObserver:   "when it is observed",
+		ledger.KindLattice:    "when a host appears",
+		ledger.KindBackoff:    "under way",
+		ledger.KindDependency: "when it appears",
+	}
+	// Where that of the kind would be wrong.
+	nextLookOfCodes = map[string]string{
+		string(capacity.CodePlacerUnavailable): "when it answers",
+		ledger.CodeResultsBucketFull:           "every 10 s",
+		scaler.CodeHostsTaken:                  "when a host is free",
+		scaler.CodeLinkConflict:                "when the link is gone",
+	}
+)

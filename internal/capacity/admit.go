@@ -11,6 +11,9 @@ const (
 // empty, whatever its state is now. An empty fleet is the refusal
 // [CodeNoNodesRegistered].
 func Capable(fleet []Node, d Demand) *CapabilityRefusal {
+	if invalid(d) == "" && anyCould(fleet, d) {
+		return nil
+	}
 	p := newPool(fleet)
 	if r := p.refuseInvalid(d); r != nil {
 		return r
@@ -19,6 +22,19 @@ func Capable(fleet []Node, d Demand) *CapabilityRefusal {
 		return &CapabilityRefusal{Code: CodeNoNodesRegistered, Sentence: noNodes(d)}
 	}
 	return p.refuseIncapable(p.classify(d), d)
+}
+
+// anyCould looks for a node that could run d when empty. Nearly every launch finds
+// one among the first, so that it does not have to look at the whole fleet for each
+// of its phases.
+func anyCould(fleet []Node, d Demand) bool {
+	for i := range fleet {
+		n := &fleet[i]
+		if n.State != Retired && d.offered(n) && suits(n, d) && d.Need(*n).Fits(n.Allocatable) {
+			return true
+		}
+	}
+	return false
 }
 
 // Admit chooses the node on which d may start now, by best fit. Its error is a
@@ -112,6 +128,9 @@ func further(a, b Code) Code {
 // overtaken tells whether room that this pass gave to others is a reason.
 func (s *survey) refuse(overtaken bool) *CapacityRefusal {
 	r := &CapacityRefusal{Counts: s.counts, Nodes: s.reasons()}
+	for i := range r.Nodes {
+		r.Nodes[i].Never = s.nearest[i].standing >= tooSmall
+	}
 	if len(s.nearest) == 0 {
 		r.Code, r.Sentence = CodeNoNodesRegistered, noNodes(s.demand)
 		return r

@@ -391,7 +391,7 @@ func TestCapacityRefusals(t *testing.T) {
 				Nodes: []capacity.NodeReason{
 					{NodeID: "node-b", Why: "short by 512 MiB of memory"},
 					{NodeID: "node-a", Why: "short by 1 CPU and 1184 MiB of memory"},
-					{NodeID: "node-c", Why: "does not offer backend microvm"},
+					{NodeID: "node-c", Why: "does not offer backend microvm", Never: true},
 				},
 				BestNode: "node-b",
 				ShortBy:  capacity.Resources{MemoryMiB: 512},
@@ -524,7 +524,7 @@ func TestCapacityRefusals(t *testing.T) {
 					{NodeID: "node-b", Why: "cordoned"},
 					{NodeID: "node-a", Why: "drained"},
 					{NodeID: "node-c", Why: "down"},
-					{NodeID: "node-d", Why: "too small by 1 CPU and 1184 MiB of memory"},
+					{NodeID: "node-d", Why: "too small by 1 CPU and 1184 MiB of memory", Never: true},
 				},
 			},
 		},

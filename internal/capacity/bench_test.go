@@ -87,3 +87,15 @@ func BenchmarkPass(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkCapable(b *testing.B) {
+	fleet := fleet1000(100)
+	for name, d := range map[string]capacity.Demand{"yes": demand(), "no": demand(asks(1<<30, gib, gib, 1))} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				capacity.Capable(fleet, d)
+			}
+		})
+	}
+}

@@ -177,7 +177,8 @@ func (c Counts) Total() int {
 // NodeReason is why one node does not take a demand.
 type NodeReason struct {
 	NodeID string `json:"node"`
-	Why    string `json:"why"` // a short clause, such as "short by 512 MiB of memory"
+	Why    string `json:"why"`             // a short clause, such as "short by 512 MiB of memory"
+	Never  bool   `json:"never,omitempty"` // of a capacity refusal: it could not take it even when empty, so the wait is not about it
 }
 
 // CapacityRefusal says that some known node could run the demand, but none has

@@ -45,6 +45,12 @@ type Options struct {
 	PostgresBin string
 	// UI also serves Temporal's Web UI.
 	UI bool
+	// Codec has the Web UI ask a codec server at CodecAddress, which the caller
+	// starts.
+	Codec bool
+	// TemporalSettings are further dynamic configuration of Temporal, each
+	// key=value.
+	TemporalSettings []string
 	// Ports fixes ports. One that is 0 stays what it was in Dir when it is
 	// still free, and is chosen otherwise.
 	Ports Ports
@@ -68,6 +74,7 @@ type Stack struct {
 	NATSURL         string
 	TemporalAddress string // host:port
 	UIURL           string // empty without Options.UI
+	CodecAddress    string // host:port, kept free for a codec server
 	MetricsURL      string // Temporal's own metrics, for Prometheus
 
 	dir     string

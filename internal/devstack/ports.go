@@ -22,6 +22,7 @@ type Ports struct {
 	TemporalUI      int `json:"temporal_ui"`
 	TemporalMetrics int `json:"temporal_metrics"`
 	TemporalHTTP    int `json:"temporal_http"`
+	Codec           int `json:"codec"`
 }
 
 // Ports are chosen below the range from which Linux takes the ports of outgoing
@@ -84,6 +85,7 @@ func settlePorts(o Options, claimed *claims) (Ports, error) {
 		{"Temporal's Web UI", Temporal, o.Ports.TemporalUI, &ports.TemporalUI},
 		{"Temporal's metrics", Temporal, o.Ports.TemporalMetrics, &ports.TemporalMetrics},
 		{"Temporal's HTTP API", Temporal, o.Ports.TemporalHTTP, &ports.TemporalHTTP},
+		{"the codec server", Temporal, o.Ports.Codec, &ports.Codec},
 	} {
 		if !o.wants(p.of) {
 			continue

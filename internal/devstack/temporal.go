@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -53,6 +54,11 @@ func (s *Stack) startTemporal(ctx context.Context, o Options, program string, po
 	state := filepath.Join(o.Dir, "temporal")
 	s.TemporalAddress = loopback(ports.Temporal)
 	s.MetricsURL = "http://" + loopback(ports.TemporalMetrics) + "/metrics"
+	s.CodecAddress = loopback(ports.Codec)
+	codec := ""
+	if o.Codec {
+		codec = "http://" + s.CodecAddress
+	}
 	if o.UI {
 		s.UIURL = "http://" + loopback(ports.TemporalUI)
 	}
@@ -60,7 +66,7 @@ func (s *Stack) startTemporal(ctx context.Context, o Options, program string, po
 		name:         Temporal,
 		port:         ports.Temporal,
 		prepare:      func(context.Context) error { return makePrivateDir(state) },
-		command:      func() *exec.Cmd { return temporalServer(program, state, ports, o.UI) },
+		command:      func() *exec.Cmd { return temporalServer(program, state, ports, o, codec) },
 		ready:        func(ctx context.Context) error { return temporalReady(ctx, s.TemporalAddress, s.UIURL) },
 		whenOrphaned: syscall.SIGKILL,
 	}
@@ -69,7 +75,7 @@ func (s *Stack) startTemporal(ctx context.Context, o Options, program string, po
 
 // temporalServer keeps its state in a SQLite file whose write-ahead log makes
 // commits ten times as fast as the usual mode, and survives a crash as well.
-func temporalServer(program, state string, ports Ports, ui bool) *exec.Cmd {
+func temporalServer(program, state string, ports Ports, o Options, codec string) *exec.Cmd {
 	args := []string{
 		"server", "start-dev",
 		"--disable-config-file", "--disable-config-env",
@@ -83,12 +89,15 @@ func temporalServer(program, state string, ports Ports, ui bool) *exec.Cmd {
 		"--sqlite-pragma", "journal_mode=wal",
 		"--sqlite-pragma", "synchronous=normal",
 	}
-	if ui {
+	if o.UI {
 		args = append(args, "--ui-port", strconv.Itoa(ports.TemporalUI))
 	} else {
 		args = append(args, "--headless")
 	}
-	for _, setting := range temporalSettings {
+	if o.UI && codec != "" {
+		args = append(args, "--ui-codec-endpoint", codec)
+	}
+	for _, setting := range slices.Concat(temporalSettings, o.TemporalSettings) {
 		args = append(args, "--dynamic-config-value", setting)
 	}
 	cmd := exec.Command(program, args...)

@@ -161,15 +161,40 @@ func inDetails(text string) waitAt {
 // upserted is when a workflow's search attributes had a code for the first time.
 func (p *product) upserted(workflow, code string) time.Time {
 	p.t.Helper()
+	return p.first(workflow, "search attributes with the code "+code, func(e *historypb.HistoryEvent) bool {
+		return attributeIn[string](attributesOf(e), "TidewaitReason") == code
+	})
+}
+
+// scheduled is when a workflow asked for an activity first.
+func (p *product) scheduled(workflow, activity string) time.Time {
+	p.t.Helper()
+	return p.first(workflow, "activity "+activity, func(e *historypb.HistoryEvent) bool {
+		return e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == activity
+	})
+}
+
+// failed is when an activity of a workflow failed with a type of error first.
+func (p *product) failed(workflow, errorType string) time.Time {
+	p.t.Helper()
+	return p.first(workflow, "failure "+errorType, func(e *historypb.HistoryEvent) bool {
+		return e.GetActivityTaskFailedEventAttributes().GetFailure().GetApplicationFailureInfo().GetType() == errorType
+	})
+}
+
+// first is the time of the first event of a workflow's newest run that is what is
+// looked for.
+func (p *product) first(workflow, what string, is func(*historypb.HistoryEvent) bool) time.Time {
+	p.t.Helper()
 	history := p.temporal.GetWorkflowHistory(p.t.Context(), workflow, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for history.HasNext() {
 		e, err := history.Next()
 		require.NoError(p.t, err)
-		if attributeIn[string](attributesOf(e), "TidewaitReason") == code {
+		if is(e) {
 			return e.GetEventTime().AsTime()
 		}
 	}
-	p.t.Fatalf("the search attributes of %s never had the code %s", workflow, code)
+	p.t.Fatalf("workflow %s never had %s", workflow, what)
 	return time.Time{}
 }
 

@@ -70,13 +70,13 @@ type waiter struct {
 	mission, phase string // no phase: the mission itself
 	site           *site  // of an application
 	app            string
-	reason         string        // the sentence
-	like           string        // instead: a regular expression for all of it
-	bound          time.Duration // after since; 0: none; above: a regular moment
-	bounded        bool          // there is a bound that the node's last heartbeat decides
-	before         time.Duration // the refusal comes so long after since
-	transient      bool          // another code is about to take its place
-	changed        bool          // it waited already, with another code
+	reason         string           // the sentence
+	like           string           // instead: a regular expression for all of it
+	bound          time.Duration    // after since; 0: none; above: a regular moment
+	bounded        bool             // there is a bound that the node's last heartbeat decides
+	refused        func() time.Time // instead of since: where that is the time of the task that shows it
+	transient      bool             // another code is about to take its place
+	changed        bool             // it waited already, with another code
 }
 
 func (w waiter) workflow() string {
@@ -186,9 +186,14 @@ func (a *agreement) agree(w waiter) {
 		require.Equal(a.t, w.bound, now.bound.Sub(now.since), w.String())
 	}
 	if !w.changed {
-		took := a.upserted(id, w.code).Sub(now.since.Add(w.before))
+		refused := now.since
+		if w.refused != nil {
+			refused = w.refused()
+		}
+		took := a.upserted(id, w.code).Sub(refused)
 		a.t.Logf("%s: search attributes %s after the refusal", w, took.Round(time.Millisecond))
 		require.Less(a.t, took, time.Second, w.String())
+		require.Greater(a.t, took, -100*time.Millisecond, "%s is not shown before it is refused", w)
 	}
 	if w.kind == "capacity" && !w.transient {
 		a.agreesInFull(w)
@@ -300,10 +305,12 @@ func (a *agreement) waits(doc missionDoc, w waiter) {
 func (a *agreement) unobserved() waiter {
 	s := a.lattice("dark")
 	s.deploy(shop("shop", "v1"))
-	return waiter{
-		kind: "observer", code: "observer_absent", site: s, app: "shop", before: 20 * time.Second,
+	w := waiter{
+		kind: "observer", code: "observer_absent", site: s, app: "shop",
 		reason: "no engine observes lattice dark, so nobody knows what runs there",
 	}
+	w.refused = func() time.Time { return a.scheduled(w.workflow(), workflows.ActivityAssess).Add(20 * time.Second) }
+	return w
 }
 
 // applications lets applications wait in several lattices.
@@ -578,7 +585,7 @@ func (a *agreement) ofPhases() {
 	})
 	a.waits(missionDoc{name: "large", phases: []phaseDoc{{name: "work", script: "head -c 2000000 /dev/urandom > noise", extra: labelled("work")}}}, waiter{
 		kind: "gateway", code: "results_bucket_full", like: `gateway gw cannot commit the results of run r\d+-1: bucket tidewait-bundles is full: .*`,
-		transient: true,
+		transient: true, refused: func() time.Time { return a.failed("phase.large.work", workflows.ErrTypeBucketFull) },
 	})
 }
 
@@ -627,7 +634,8 @@ func (a *agreement) frozenPlacer() {
 	if a.rowOf("phase.one.work") == nil {
 		behind = "other"
 	}
-	a.must("phase", "release", "unseen", "work")
+	asked := time.Now()
+	require.NoError(a.t, a.temporal.SignalWorkflow(a.t.Context(), "phase.unseen.work", "", api.SignalRelease, api.Release{Actor: "a test"}))
 	a.agree(waiter{
 		kind: "capacity", code: "behind_in_queue", bound: 2 * time.Hour, mission: behind, phase: "work", transient: true,
 		reason: "needs 1 CPU, 300 MiB of memory and 64 MiB of disk on backend microvm with labels class=room; " +
@@ -636,6 +644,8 @@ func (a *agreement) frozenPlacer() {
 	a.agree(waiter{
 		kind: "capacity", code: "placer_unavailable", mission: "unseen", phase: "work", transient: true,
 		like: "the placer does not answer: .*",
+		// A placer that does not answer in three seconds does not answer.
+		refused: func() time.Time { return asked.Add(3 * time.Second) },
 	})
 	third.free(a.product)
 
@@ -667,6 +677,9 @@ func (a *agreement) ofNodesAndGateways() {
 	})
 	a.agree(waiter{
 		kind: "gateway", code: "gateway_unreachable", mission: "unopened", reason: "gateway gw does not pick up: open the checkout",
+		refused: func() time.Time {
+			return a.scheduled("mission.unopened", workflows.ActivityOpenCheckout).Add(10 * time.Second)
+		},
 	})
 	a.agree(waiter{
 		kind: "gateway", code: "gateway_unreachable", mission: "large", phase: "work", changed: true,

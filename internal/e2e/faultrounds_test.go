@@ -28,10 +28,12 @@ var few = []struct {
 
 // faultSettings are variables of the tests. The product, which refuses those that
 // it does not know, must not see them.
-var faultSettings struct{ minutes, seed string }
+var faultSettings struct{ minutes, seed, round string }
 
 func takeFaultSettings() {
-	for name, into := range map[string]*string{"TIDEWAIT_FAULT_MINUTES": &faultSettings.minutes, "TIDEWAIT_FAULT_SEED": &faultSettings.seed} {
+	for name, into := range map[string]*string{
+		"TIDEWAIT_FAULT_MINUTES": &faultSettings.minutes, "TIDEWAIT_FAULT_SEED": &faultSettings.seed, "TIDEWAIT_FAULT_ROUND": &faultSettings.round,
+	} {
 		*into = os.Getenv(name)
 		_ = os.Unsetenv(name)
 	}

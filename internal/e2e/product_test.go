@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -126,15 +125,7 @@ func (p *product) node(env ...string) *local.Worker {
 // tidewait runs the CLI and returns what it printed and its exit code.
 func (p *product) tidewait(args ...string) (stdout, stderr string, code int) {
 	p.t.Helper()
-	cmd := exec.CommandContext(p.t.Context(), filepath.Join(bin, "tidewait"), args...)
-	cmd.Env = append(os.Environ(), p.Env()...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	if cmd.ProcessState == nil {
-		require.NoError(p.t, err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	return p.run(filepath.Join(bin, "tidewait"), args...)
 }
 
 // must runs the CLI, which must succeed.

@@ -64,7 +64,8 @@ const allSecrets = `secrets: [{name: API_TOKEN, from: "file:api-token"}, {name: 
 // the same search has to find.
 func TestSecretsAreNowhereElse(t *testing.T) {
 	t.Parallel()
-	p, s := startWithSecrets(t)
+	telemetry := startCollector(t)
+	p, s := startWithSecrets(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+telemetry.url, "OTEL_EXPORTER_OTLP_COMPRESSION=none", "OTEL_METRIC_EXPORT_INTERVAL=1000", "OTEL_BSP_SCHEDULE_DELAY=100")
 	p.node("TIDEWAIT_NODE_BACKENDS=process,microvm", "TIDEWAIT_NODE_MEMORY=1500Mi")
 	control := random("control")
 	sum := sha256.Sum256([]byte(s.file + s.env + s.command))
@@ -127,6 +128,8 @@ func TestSecretsAreNowhereElse(t *testing.T) {
 	})
 
 	p.searchEverything(s, control)
+	p.searchStreams(s, control)
+	p.searchWhatIsSaid(s, control, telemetry)
 	p.nothingLeft()
 }
 
@@ -141,8 +144,29 @@ func (p *product) noneIn(s secrets, data []byte, where string) {
 		if at := bytes.Index(data, []byte(value)); at >= 0 {
 			p.t.Fatalf("the secret %s is in %s: %q", name, where, data[max(0, at-100):min(len(data), at+len(value)+100)])
 		}
-		encoded := base64.RawStdEncoding.EncodeToString([]byte(value))
-		require.NotContains(p.t, string(data), encoded[:len(encoded)-2], "the secret %s is in %s, in base64", name, where)
+		for _, encoded := range inBase64(value) {
+			require.False(p.t, bytes.Contains(data, []byte(encoded)), "the secret %s is in %s, in base64", name, where)
+		}
+	}
+}
+
+// inBase64 is what base64 makes of a text, wherever in what is encoded it stands.
+func inBase64(text string) (encoded []string) {
+	for before := range 3 {
+		whole := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), text...))
+		encoded = append(encoded, whole[2*before:len(whole)-2]) // but for the ends, which others take part in
+	}
+	return encoded
+}
+
+func TestInBase64(t *testing.T) {
+	for _, around := range []string{"", "a", "ab", "abc", "abcd"} {
+		whole := base64.StdEncoding.EncodeToString([]byte(around + "the secret of a test" + around))
+		found := 0
+		for _, encoded := range inBase64("the secret of a test") {
+			found += strings.Count(whole, encoded)
+		}
+		require.Equal(t, 1, found, "%q around it", around)
 	}
 }
 
@@ -168,6 +192,17 @@ func (p *product) searchEverything(s secrets, control string) {
 		p.noneIn(s, data, where)
 		require.Contains(p.t, string(data), control, "the control: the search finds it in %s", where)
 	}
+
+	snapshots := func() []string {
+		kept, err := filepath.Glob(filepath.Join(p.dir, "node", "n1", "microvm", "snapshots", "*", "state"))
+		require.NoError(p.t, err)
+		return kept
+	}
+	p.eventually("a snapshot is kept", func() bool { return len(snapshots()) > 0 }, func() any { return nil })
+	state, err := os.ReadFile(snapshots()[0])
+	require.NoError(p.t, err)
+	p.noneIn(s, state, "a snapshot")
+	require.True(p.t, bytes.Contains(state, []byte("Linux version")), "the control: the search finds the kernel's name in a snapshot")
 
 	found := map[string]bool{} // directories of files with the control
 	logs := map[string]bool{}

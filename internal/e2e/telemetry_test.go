@@ -160,6 +160,7 @@ type collector struct {
 	mu      sync.Mutex
 	spans   []*tracepb.Span
 	metrics map[string]bool // instances of services that sent some
+	bodies  []byte          // of all requests
 }
 
 func startCollector(t *testing.T) *collector {
@@ -171,6 +172,7 @@ func startCollector(t *testing.T) *collector {
 			body, err := io.ReadAll(r.Body)
 			c.mu.Lock()
 			defer c.mu.Unlock()
+			c.bodies = append(c.bodies, body...)
 			proto.Reset(request)
 			if err == nil {
 				err = proto.Unmarshal(body, request)

@@ -217,7 +217,7 @@ func readsAnApplication(b *browser, p *product) {
 func readsNeverObserved(b *browser, p *product) {
 	b.open(p.page("app.default.west.shop"), "waiting for lattice")
 	b.says("waiting for lattice (never_observed), as of 20", "why: no host of lattice west has been observed yet; nothing is started until one appears\n",
-		"next look: when a host appears or changes its labels\n", "start a host in the lattice that suits; see tidewait lattice show\n")
+		"next look: when a host appears or changes its labels\n", "start a host in the lattice that suits\n", "see which hosts there are, and what they run: tidewait lattice show west\n")
 	b.shoot("lattice")
 }
 

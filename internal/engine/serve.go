@@ -13,7 +13,9 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
 	"tidewait/internal/ledger"
+	"tidewait/internal/logkey"
 	"tidewait/internal/natsrpc"
+	"tidewait/internal/release"
 	"tidewait/internal/store"
 )
 
@@ -25,6 +27,7 @@ type Server struct {
 	Kept    Retention
 	Changed func() // called when an import has left news of applications; nil: nobody waits for it
 	Version string
+	Release release.Release          // what requests are judged by; zero: that of this program
 	Served  func(check func() error) // see natsrpc.Service; may be nil
 	Log     *slog.Logger
 }
@@ -33,7 +36,7 @@ type Server struct {
 func (s Server) Serve(ctx context.Context, nc *nats.Conn, ready func()) error {
 	return natsrpc.Service{
 		Name: "tidewait", Version: s.Version, Description: "missions, nodes and waits of Tidewait",
-		Handlers: s.patientHandlers(), Code: errorCode, Served: s.Served, Log: s.Log,
+		Handlers: s.patientHandlers(), Code: errorCode, Served: s.Served, Release: s.Release, Refused: s.refused, Log: s.Log,
 	}.Serve(ctx, nc, ready)
 }
 
@@ -103,10 +106,14 @@ func (s Server) handlers() map[string]natsrpc.Handler {
 			return s.Store.ListWaits(ctx, r, s.Retry)
 		}),
 		api.SubjectNodeList: natsrpc.With(func(ctx context.Context, r api.ListRequest) (any, error) {
-			return s.Store.ListNodes(ctx, r.Status)
+			return s.Store.ListFleet(ctx, r.Status)
 		}),
 		api.SubjectNodeShow: natsrpc.With(func(ctx context.Context, r api.NameRequest) (any, error) {
-			return s.Store.ShowNode(ctx, r.Name)
+			return s.Store.ShowFleetNode(ctx, r.Name)
+		}),
+		api.SubjectRelease: natsrpc.With(func(context.Context, struct{}) (any, error) {
+			this := release.This()
+			return api.EngineRelease{Version: this.Version, Protocol: this.Protocol}, nil
 		}),
 		api.SubjectNodeCordon:   s.change(capacity.Cordoned),
 		api.SubjectNodeUncordon: s.change(capacity.Ready),
@@ -155,6 +162,22 @@ func sentBy(ctx context.Context, own, who string) error {
 		return fmt.Errorf("%w: a heartbeat of %s came on %s", natsrpc.ErrInvalid, who, subject)
 	}
 	return nil
+}
+
+// refused makes a node visible whose agent is not heard for its release. Of another
+// request that was refused, who asked is told, and that is enough.
+func (s Server) refused(ctx context.Context, _ []byte, skew *release.Skew) {
+	node, ok := api.NodeOfHeartbeat(natsrpc.Subject(ctx))
+	if !ok {
+		return
+	}
+	first, err := s.Store.RefuseAgent(ctx, node, skew)
+	if err != nil {
+		s.Log.Warn("the refusal of an agent was not recorded", logkey.Node, node, "error", err)
+	}
+	if first {
+		s.Log.Warn("the agent of a node is refused", logkey.Node, node, "code", skew.Code(), "error", skew)
+	}
 }
 
 func (s Server) change(to capacity.NodeState) natsrpc.Handler {

@@ -317,6 +317,8 @@ func (g *Gateway) beat(ctx context.Context, nc *nats.Conn, ready func()) {
 				ready()
 				ready = nil
 			}
+		} else if natsrpc.IsSkew(err) {
+			g.Log.Error("the engine refuses this gateway for its release; it goes on asking, and no launch comes to it", "why", err)
 		} else if ctx.Err() == nil {
 			g.Log.Warn("heartbeat was not acknowledged", "error", err)
 		}

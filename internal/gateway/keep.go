@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tidewait/internal/api"
+	"tidewait/internal/mission"
 	"tidewait/internal/objects"
 	"tidewait/internal/workspace"
 )
@@ -176,12 +178,37 @@ func readRecord(ctx context.Context, store jetstream.ObjectStore, mission string
 	if err != nil {
 		return nil, fmt.Errorf("read %s of bucket %s: %w", name, api.BucketBundles, err)
 	}
-	r := &record{}
-	if err := json.Unmarshal(data, r); err != nil {
+	r, err := parseRecord(data)
+	if err != nil {
 		return nil, fmt.Errorf("object %s of bucket %s is not a record of bundles: %w", name, api.BucketBundles, err)
 	}
 	return r, nil
 }
+
+// parseRecord reads a record. Commits and phases become parts of what git is told, and
+// whoever may write to the bucket wrote them, so they must be what they say.
+func parseRecord(data []byte) (*record, error) {
+	r := &record{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, err
+	}
+	if r.Base != "" && !commitPattern.MatchString(r.Base) {
+		return nil, fmt.Errorf("its base %.50q is no commit", r.Base)
+	}
+	for _, b := range r.Bundles {
+		switch {
+		case !commitPattern.MatchString(b.Commit):
+			return nil, fmt.Errorf("%.50q is no commit", b.Commit)
+		case b.Since != "" && !commitPattern.MatchString(b.Since):
+			return nil, fmt.Errorf("%.50q is no commit", b.Since)
+		case b.Phase != "" && !mission.IsName(b.Phase):
+			return nil, fmt.Errorf("%.50q is no phase", b.Phase)
+		}
+	}
+	return r, nil
+}
+
+var commitPattern = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 func writeRecord(ctx context.Context, store jetstream.ObjectStore, r *record) error {
 	data, err := json.Marshal(r)

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -28,7 +30,7 @@ func (g *Gateway) put(
 	if full := new(Full); errors.As(fullOr(bucket, err), &full) {
 		full.cause = fmt.Errorf("%s: %w", doing, err)
 		if _, readErr := io.Copy(io.Discard, from); readErr == nil { // it is to be known how much there is
-			g.sizes.set(bucket+"/"+name, objects.Size(from.bytes))
+			g.sizes.set(bucket+"/"+name, objects.Size(from.bytes), time.Now())
 		}
 		_ = pr.CloseWithError(err)
 		return nil, full
@@ -37,13 +39,13 @@ func (g *Gateway) put(
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
-	g.sizes.set(bucket+"/"+name, 0)
+	g.sizes.set(bucket+"/"+name, 0, time.Now())
 	return info, nil
 }
 
 // hasRoom says that a bucket has no room for what was too large for it before.
 func (g *Gateway) hasRoom(ctx context.Context, store jetstream.ObjectStore, bucket, name string) error {
-	size := g.sizes.of(bucket + "/" + name)
+	size := g.sizes.of(bucket+"/"+name, time.Now())
 	if size == 0 {
 		return nil
 	}
@@ -72,28 +74,45 @@ func (c *counted) Read(p []byte) (int, error) {
 // sizes are those of objects that found no room, by bucket and name. It is safe for
 // concurrent use.
 type sizes struct {
-	mu    sync.Mutex
-	bytes map[string]int64
+	mu      sync.Mutex
+	objects map[string]size
 }
 
-func (s *sizes) of(object string) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.bytes[object]
+type size struct {
+	bytes int64
+	asked time.Time // when it was of use last
 }
 
-// set remembers the size of an object, or with 0 forgets it.
-func (s *sizes) set(object string, size int64) {
+// sizeLasts is how long the size of an object is remembered that nobody asks for any
+// more. Whoever waits for room asks every few seconds; what is forgotten is sent, and
+// refused, once more.
+const sizeLasts = time.Hour
+
+// of is the size of an object; 0: it is not known to have found no room.
+func (s *sizes) of(object string, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if size == 0 {
-		delete(s.bytes, object)
+	known, ok := s.objects[object]
+	if ok {
+		s.objects[object] = size{known.bytes, now}
+	}
+	return known.bytes
+}
+
+// set remembers the size of an object, or with 0 forgets it, and forgets those that
+// were of no use for long.
+func (s *sizes) set(object string, bytes int64, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.objects, func(_ string, known size) bool { return now.Sub(known.asked) > sizeLasts })
+	if bytes == 0 {
+		delete(s.objects, object)
 		return
 	}
-	if s.bytes == nil {
-		s.bytes = map[string]int64{}
+	if s.objects == nil {
+		s.objects = map[string]size{}
 	}
-	s.bytes[object] = size
+	s.objects[object] = size{bytes, now}
 }
 
 // locks give each name to one user at a time.

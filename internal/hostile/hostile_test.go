@@ -96,17 +96,19 @@ func collect(t *testing.T, archive []byte, limits vm.Limits, w io.Writer) (vm.Re
 				return
 			}
 		}
-		_ = c.WriteJSON(guest.KindTarEnd, guest.TarEnd{Manifest: manifestOf(archive)})
+		_ = c.WriteJSON(guest.KindTarEnd, guest.TarEnd{Tally: tallyOf(archive)})
 	}()
 	s, err := guest.Open(t.Context(), ours)
 	require.NoError(t, err)
 	return s.Get(t.Context(), nil, limits, w)
 }
 
-// manifestOf is what a machine would honestly say of an archive, as far as it can
+// tallyOf is what a machine would honestly say of an archive, as far as it can
 // be read.
-func manifestOf(archive []byte) vm.Manifest {
-	m := vm.Manifest{SHA256: digest(archive)}
+func tallyOf(archive []byte) guest.Tally {
+	sum := guest.NewSum()
+	sum.Write(archive)
+	m := guest.Tally{Sum: guest.SumText(sum)}
 	for tr := tar.NewReader(bytes.NewReader(archive)); ; {
 		h, err := tr.Next()
 		if err != nil {

@@ -158,6 +158,7 @@ type Worker struct {
 	Name    string
 	product *Product
 	args    []string
+	parts   int // that say when they are ready
 	env     []string
 
 	mu    sync.Mutex
@@ -170,7 +171,11 @@ type Worker struct {
 // StartWorker starts a worker process with the given roles and waits until all
 // of them work. env adds variables for this process.
 func (p *Product) StartWorker(ctx context.Context, name string, roles []string, env ...string) (*Worker, error) {
-	w := &Worker{Name: name, product: p, args: []string{"run", "--roles", strings.Join(roles, ",")}, env: env}
+	return p.startProcess(ctx, &Worker{Name: name, args: []string{"run", "--roles", strings.Join(roles, ",")}, parts: len(roles), env: env})
+}
+
+func (p *Product) startProcess(ctx context.Context, w *Worker) (*Worker, error) {
+	w.product = p
 	if err := w.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -178,6 +183,14 @@ func (p *Product) StartWorker(ctx context.Context, name string, roles []string, 
 	p.workers = append(p.workers, w)
 	p.mu.Unlock()
 	return w, nil
+}
+
+// StartCodecServer starts what decrypts for the Web UI, with the keys of the
+// product's settings, at the stack's CodecAddress.
+func (p *Product) StartCodecServer(ctx context.Context) (*Worker, error) {
+	return p.startProcess(ctx, &Worker{Name: "codec", args: []string{"codec-server"}, parts: 1, env: []string{
+		"TIDEWAIT_CODEC_ADDRESS=" + p.Stack.CodecAddress, "TIDEWAIT_CODEC_ORIGINS=" + p.Stack.UIURL,
+	}})
 }
 
 // StartNode starts the agent of one node.
@@ -209,7 +222,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.cmd, w.ended, w.asked = cmd, ended, false
 	w.mu.Unlock()
 	go func() {
-		w.read(out, strings.Count(w.args[2], ",")+1, ready)
+		w.read(out, w.parts, ready)
 		_ = cmd.Wait()
 		close(ended)
 		w.tell()

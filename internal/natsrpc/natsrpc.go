@@ -1,5 +1,6 @@
 // Package natsrpc serves typed request/reply handlers as a NATS micro service,
-// with the envelope of package api.
+// with the envelope of package api. Requests and replies say the release of the
+// program they come from, and programs that do not work together refuse each other.
 package natsrpc
 
 import (
@@ -17,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"tidewait/internal/api"
+	"tidewait/internal/release"
 )
 
 // Handler answers one request.
@@ -52,7 +54,12 @@ type Service struct {
 	// Served, when not nil, is given what tells whether the service is still served,
 	// before the first request is.
 	Served func(check func() error)
-	Log    *slog.Logger
+	// Release is what the service says of itself and judges requests by; zero: that
+	// of this program.
+	Release release.Release
+	// Refused, when not nil, is told of each request that was refused for its release.
+	Refused func(ctx context.Context, data []byte, skew *release.Skew)
+	Log     *slog.Logger
 }
 
 // instances is how many copies of the service one process runs: micro runs an
@@ -127,7 +134,9 @@ func (s Service) guarded(h micro.HandlerFunc) micro.Handler {
 
 func (s Service) handler(ctx context.Context, nc *nats.Conn, h Handler, working *sync.WaitGroup) micro.Handler {
 	if s.Parallel == 0 {
-		return s.guarded(func(req micro.Request) { s.sent(req, req.RespondJSON(s.answer(ctx, req, h))) })
+		return s.guarded(func(req micro.Request) {
+			s.sent(req, req.RespondJSON(s.answer(ctx, req, h), micro.WithHeaders(s.mine().Header())))
+		})
 	}
 	room := make(chan struct{}, s.Parallel)
 	return s.guarded(func(req micro.Request) {
@@ -141,7 +150,7 @@ func (s Service) handler(ctx context.Context, nc *nats.Conn, h Handler, working 
 			// A request of micro must not be answered after its handler.
 			data, err := json.Marshal(s.answer(ctx, req, h))
 			if err == nil {
-				err = nc.Publish(req.Reply(), data)
+				err = nc.PublishMsg(&nats.Msg{Subject: req.Reply(), Header: s.mine().Header(), Data: data})
 			}
 			s.sent(req, err)
 		})
@@ -152,11 +161,35 @@ func (s Service) answer(ctx context.Context, req micro.Request, h Handler) api.R
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.Time, requestTime))
 	defer cancel()
 	ctx = context.WithValue(ctx, subjectKey{}, req.Subject())
+	if skew := s.skew(req); skew != nil {
+		if s.Refused != nil {
+			s.Refused(ctx, req.Data(), skew)
+		}
+		return api.Reply{Error: &api.Error{Code: skew.Code(), Message: skew.Error()}}
+	}
 	reply := s.reply(h(ctx, req.Data()))
 	if reply.Error != nil {
 		s.Log.Debug("a request failed", "subject", req.Subject(), "code", reply.Error.Code, "error", reply.Error.Message)
 	}
 	return reply
+}
+
+// mine is what the service says of itself.
+func (s Service) mine() release.Release {
+	if s.Release == (release.Release{}) {
+		return release.This()
+	}
+	return s.Release
+}
+
+// skew judges who asks. Agents have to say what they are; a request of a person's
+// own tool says nothing and is answered.
+func (s Service) skew(req micro.Request) *release.Skew {
+	asks, said := release.Of(req.Headers())
+	if !said && !strings.HasPrefix(req.Subject(), api.SubjectsOfAgents) {
+		return nil
+	}
+	return release.Check(asks, s.mine())
 }
 
 func (s Service) sent(req micro.Request, err error) {
@@ -199,18 +232,25 @@ func (s Service) code(err error) string {
 }
 
 // Ask sends a request and reads the reply into out. An error of the server is
-// an *api.Error.
+// an *api.Error; so is that of a server whose release does not suit this program.
 func Ask(ctx context.Context, nc *nats.Conn, subject string, req, out any) error {
 	data, err := json.Marshal(req)
 	if err != nil {
 		return fmt.Errorf("encode request for %s: %w", subject, err)
 	}
-	msg, err := nc.RequestWithContext(ctx, subject, data)
+	msg, err := nc.RequestMsgWithContext(ctx, Request(subject, data))
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", subject, err)
 	}
+	if err := CheckReply(msg); err != nil {
+		return err
+	}
+	return readReply(subject, msg.Data, out)
+}
+
+func readReply(subject string, data []byte, out any) error {
 	var reply api.Reply
-	if err := json.Unmarshal(msg.Data, &reply); err != nil {
+	if err := json.Unmarshal(data, &reply); err != nil {
 		return fmt.Errorf("read reply of %s: %w", subject, err)
 	}
 	if reply.Error != nil {
@@ -220,4 +260,29 @@ func Ask(ctx context.Context, nc *nats.Conn, subject string, req, out any) error
 		return fmt.Errorf("read reply of %s: %w", subject, err)
 	}
 	return nil
+}
+
+// Request is a message that says which release asks.
+func Request(subject string, data []byte) *nats.Msg {
+	return &nats.Msg{Subject: subject, Header: release.This().Header(), Data: data}
+}
+
+// CheckReply returns an *api.Error when the reply says that it comes from a program
+// that this one does not work together with. A reply that says nothing is taken.
+func CheckReply(reply *nats.Msg) error {
+	answers, said := release.Of(reply.Header)
+	if !said {
+		return nil
+	}
+	if skew := release.Check(release.This(), answers); skew != nil {
+		return &api.Error{Code: skew.Code(), Message: skew.Error()}
+	}
+	return nil
+}
+
+// IsSkew reports whether a request was refused because the releases of who asked and
+// who answered do not work together.
+func IsSkew(err error) bool {
+	var refused *api.Error
+	return errors.As(err, &refused) && (refused.Code == release.CodeTooOld || refused.Code == release.CodeTooNew)
 }

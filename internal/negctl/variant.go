@@ -54,7 +54,7 @@ func (s Sabotage) BuildVariant(ctx context.Context, source, dir, guest string) e
 		return err
 	}
 	for name, pkg := range map[string]string{"tidewait": "./starter", "tidewait-worker": "./worker"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-overlay", overlay, "-ldflags", "-X main.version=0.0.0-sabotaged."+s.Name,
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-overlay", overlay, "-ldflags", "-X tidewait/internal/release.version=0.0.0-sabotaged."+s.Name,
 			"-o", filepath.Join(dir, name), pkg)
 		cmd.Dir = source
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -114,6 +114,7 @@ type Report struct {
 	Namespace        bool          `json:"namespaceMade"`    // it was not there
 	SearchAttributes []string      `json:"searchAttributes"` // those it registered
 	Retention        time.Duration `json:"retention"`        // what the namespace keeps now, nanoseconds
+	EncryptionKey    string        `json:"encryptionKey"`    // the id of that which encrypts; empty: none
 }
 
 // All makes everything that Temporal and NATS must have before a worker starts, with
@@ -141,7 +142,15 @@ func All(ctx context.Context, c client.Client, namespace string, js jetstream.Je
 			return r, err
 		}
 	}
-	return r, awaitSearchAttributes(ctx, c, namespace)
+	if err := awaitSearchAttributes(ctx, c, namespace); err != nil {
+		return r, err
+	}
+	codec, err := config.PayloadCodec(s.Temporal)
+	if err != nil {
+		return r, err
+	}
+	r.EncryptionKey = codec.EncryptsWith()
+	return r, SetEncryptionKey(ctx, c, namespace, codec)
 }
 
 // awaitSearchAttributes returns when the namespace lists every attribute.

@@ -34,7 +34,7 @@ func MissingStreams(ctx context.Context, js jetstream.JetStream, fleet config.Fl
 
 // NodeBucket makes the bucket for one node's results, or gives it what the settings say.
 func NodeBucket(ctx context.Context, js jetstream.JetStream, node string, fleet config.Fleet) error {
-	want := bucket(api.BucketResults(node), "results of runs on node "+node, fleet.ObjectTTL, 0)
+	want := bucket(api.BucketResults(node), "results of runs on node "+node, fleet.ObjectTTL, 0, fleet.StreamReplicas)
 	if err := keep(ctx, js, want); err != nil {
 		return fmt.Errorf("%w (`tidewait setup --node %s` does it for node %s)", err, node, node)
 	}
@@ -56,22 +56,24 @@ func shared(fleet config.Fleet) []jetstream.StreamConfig {
 			Name: api.LogStream, Description: "output of runs, a message a line", Subjects: []string{api.SubjectLogs},
 			MaxAge: fleet.LogTTL, MaxBytes: fleet.LogBytes, Discard: jetstream.DiscardOld, Compression: jetstream.S2Compression,
 			AllowDirect: true, // so that a node may read its own log and no other
+			Replicas:    fleet.StreamReplicas,
 		},
-		bucket(api.BucketWorkspaces, "workspaces on their way to a gateway or a node", fleet.ObjectTTL, 0),
-		bucket(api.BucketBundles, "git bundles of launches", 0, fleet.BundleBytes),
+		bucket(api.BucketWorkspaces, "workspaces on their way to a gateway or a node", fleet.ObjectTTL, 0, fleet.StreamReplicas),
+		bucket(api.BucketBundles, "git bundles of launches", 0, fleet.BundleBytes, fleet.StreamReplicas),
 	}
 }
 
 // bucket is the stream of an object store, as the client's library makes it. What is in
 // it is removed after ttl; 0: never. It holds at most bytes; 0: as many as NATS gives
 // the account.
-func bucket(name, description string, ttl time.Duration, bytes int64) jetstream.StreamConfig {
+func bucket(name, description string, ttl time.Duration, bytes int64, replicas int) jetstream.StreamConfig {
 	if bytes == 0 {
 		bytes = -1
 	}
 	return jetstream.StreamConfig{
 		Name: "OBJ_" + name, Description: description, Subjects: []string{"$O." + name + ".C.>", "$O." + name + ".M.>"},
 		MaxAge: ttl, MaxBytes: bytes, Discard: jetstream.DiscardNew, AllowRollup: true, AllowDirect: true,
+		Replicas: replicas,
 	}
 }
 
@@ -92,7 +94,7 @@ func keep(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConf
 	if same(next, want) {
 		return nil
 	}
-	next.Description, next.Subjects, next.MaxAge, next.MaxBytes, next.AllowDirect = want.Description, want.Subjects, want.MaxAge, want.MaxBytes, want.AllowDirect
+	next.Description, next.Subjects, next.MaxAge, next.MaxBytes, next.AllowDirect, next.Replicas = want.Description, want.Subjects, want.MaxAge, want.MaxBytes, want.AllowDirect, want.Replicas
 	if _, err := js.UpdateStream(ctx, next); err != nil {
 		return fmt.Errorf("change stream %s to what the settings say: %w", want.Name, explained(js, err))
 	}
@@ -101,7 +103,7 @@ func keep(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConf
 
 func same(have, want jetstream.StreamConfig) bool {
 	return have.Description == want.Description && slices.Equal(have.Subjects, want.Subjects) && have.MaxAge == want.MaxAge &&
-		have.MaxBytes == want.MaxBytes && have.AllowDirect == want.AllowDirect
+		have.MaxBytes == want.MaxBytes && have.AllowDirect == want.AllowDirect && have.Replicas == max(1, want.Replicas)
 }
 
 // explained says of a request that had no answer that NATS did not let it through,

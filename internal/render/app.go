@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"tidewait/internal/api"
+	"tidewait/internal/columns"
 	"tidewait/internal/ledger"
 	"tidewait/internal/wadm"
 )
@@ -49,7 +50,7 @@ func (o Options) shortWhy(message string) string {
 	if o.Width == 0 {
 		return message
 	}
-	return cut(Clean(message), whyColumns)
+	return columns.Cut(Clean(message), whyColumns)
 }
 
 // versionCell shows a version; an empty one is a version like any other.
@@ -132,7 +133,8 @@ func StatusText(s wadm.StatusInfo) string {
 // each of its scalers. Without a detail, which a server of wadm's has not, it is
 // what the status says alone.
 func (o Options) ApplicationStatus(lattice, name string, s wadm.Status, detail *api.AppDetail) string {
-	out := o.applicationTitle(lattice, name, s, detail) + o.applicationState(s, detail)
+	wait := appWait(lattice, name, s, detail)
+	out := o.applicationTitle(lattice, name, s, wait) + o.applicationState(s, wait)
 	if detail != nil {
 		for _, a := range detail.Acts {
 			out += o.field(o.act(a))
@@ -147,19 +149,19 @@ func (o Options) ApplicationStatus(lattice, name string, s wadm.Status, detail *
 	return out
 }
 
-func (o Options) applicationTitle(lattice, name string, s wadm.Status, detail *api.AppDetail) string {
+func (o Options) applicationTitle(lattice, name string, s wadm.Status, w *api.Wait) string {
 	info := s.Status
 	out := o.paint(bold, "application "+Clean(name)) + " in lattice " + Clean(lattice) + "   " + o.paint(appStyle[info.Type], Clean(string(info.Type)))
-	if w := appWait(s, detail); w != nil {
+	if w != nil {
 		out += " · " + o.paint(yellow, WaitingFor(*w)) + "   " + o.elapsed(*w)
 	}
 	return out + "\n"
 }
 
 // applicationState is why an application is as it is.
-func (o Options) applicationState(s wadm.Status, detail *api.AppDetail) string {
+func (o Options) applicationState(s wadm.Status, w *api.Wait) string {
 	info := s.Status
-	if w := appWait(s, detail); w != nil {
+	if w != nil {
 		return o.waitFields(*w)
 	}
 	out := ""
@@ -174,14 +176,17 @@ func (o Options) applicationState(s wadm.Status, detail *api.AppDetail) string {
 
 // appWait is the wait of an application: the one on record, or what its status
 // says of it; nil: it does not wait.
-func appWait(s wadm.Status, detail *api.AppDetail) *api.Wait {
+func appWait(lattice, name string, s wadm.Status, detail *api.AppDetail) *api.Wait {
 	info := s.Status
 	var w api.Wait
 	switch {
 	case detail != nil && detail.Wait != nil:
 		w = *detail.Wait
 	case info.Since != nil && ledger.KindOf(info.Reason) != "":
-		w = api.Wait{Kind: ledger.KindOf(info.Reason), Code: info.Reason, Reason: info.Message, Since: *info.Since}
+		w = api.Wait{
+			Kind: ledger.KindOf(info.Reason), Code: info.Reason, Reason: info.Message, Since: *info.Since,
+			Lattice: lattice, Application: name,
+		}
 	default:
 		return nil
 	}

@@ -61,6 +61,10 @@ func TestApplicationStatus(t *testing.T) {
 	require.Equal(t, `application hello in lattice default   waiting · waiting for a host   41 min, no bound
   why     never_observed: no host of lattice default has been observed yet; nothing is started until one appears
   since   12:19:05Z (41 min ago)
+  you can start a host in the lattice that suits
+          see which hosts there are, and what they run: tidewait lattice show default
+          try now: tidewait app nudge hello --lattice default
+          give up: tidewait app undeploy hello --lattice default
 
 KIND          NAME         STATUS   MESSAGE
 SpreadScaler  hello-http   waiting  no host of lattice default has been observed yet; nothing is started until one appears
@@ -84,6 +88,9 @@ ConfigScaler  hello-plain  waiting  no host of lattice default has been observed
   why     command_failed: no such image
   since   12:59:37Z (30 s ago)
   tries   3 failed, next 13:00:37Z (in 30 s)
+  you can mend what the host complains of, then try now
+          try now: tidewait app nudge hello --lattice default
+          give up: tidewait app undeploy hello --lattice default
   deploy  by ann@desk, 12:59:36Z (31 s ago), version v2
   nudge   by somebody through the Temporal API, 13:00:00Z (7 s ago)
   scalers left out: with them the reply would have been too large

@@ -9,6 +9,7 @@ import (
 	"tidewait/internal/api"
 	"tidewait/internal/lattice"
 	"tidewait/internal/ledger"
+	"tidewait/internal/remedy"
 )
 
 // Lattices returns lattices as a table.
@@ -53,9 +54,38 @@ func (o Options) Lattice(l api.LatticeDetail, waits []api.Wait) string {
 		out.WriteString("\n" + o.host(h))
 	}
 	if len(waits) > 0 {
-		out.WriteString("\n" + o.Waits(waits))
+		out.WriteString("\n" + o.Waits(waits) + "\n" + o.latticeAdvice(waits))
 	}
 	return out.String()
+}
+
+// latticeAdvice lists what a person can do about each code of the waits of a
+// lattice. Commands are about the application that waits so, or NAME when there are
+// several.
+func (o Options) latticeAdvice(waits []api.Wait) string {
+	byCode := map[string]api.Wait{}
+	var codes []string
+	for _, w := range waits {
+		if _, known := byCode[w.Code]; known {
+			w.Application = "NAME"
+		} else {
+			codes = append(codes, w.Code)
+		}
+		byCode[w.Code] = w
+	}
+	out := ""
+	for _, code := range codes {
+		w := byCode[code]
+		out += "about " + o.paint(yellow, Clean(code)) + "\n"
+		here, label := remedy.ShowLattice("", w.Account, w.Lattice).Command, "you can"
+		for _, r := range remedy.Of(w) {
+			if r.Command != here {
+				out += o.remedy(label, r)
+				label = ""
+			}
+		}
+	}
+	return out
 }
 
 // healthStyle holds the colour of what hosts say of providers.

@@ -1,6 +1,7 @@
 package render_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -71,7 +72,13 @@ host NBBB   odd-sun-2   version 1.8.2, up 30 h 0 min, seen 30 s ago
   runs    nothing
 
 WHO         KIND     CODE          SINCE      WAITED          NEXT LOOK  PLACE  REASON
-prod/hello  backoff  fetch_failed  12:59:37Z  30 s, no bound  -          -      no such image
+prod/hello  backoff  fetch_failed  12:59:37Z  30 s, no bound  under way  -      no such image
+
+about fetch_failed
+  you can mend what the host complains of, then try now
+          try now: tidewait app nudge hello --lattice prod
+          see each part of it: tidewait app status hello --lattice prod
+          give up: tidewait app undeploy hello --lattice prod
 `, plainText.Lattice(latticeDetail(), waits))
 }
 
@@ -91,4 +98,26 @@ func TestLatticeOnATerminal(t *testing.T) {
 		"\x1b[1mKIND\x1b[0m      \x1b[1mID\x1b[0m            \x1b[1mINSTANCES\x1b[0m  \x1b[1mAPPLICATION\x1b[0m  \x1b[1mHEALTH\x1b[0m     \x1b[1mIMAGE\x1b[0m\n"+
 		"provider  hello-kv      1          hello        \x1b[31munhealthy\x1b[0m  registry.example.com…\n"+
 		"provider  hello-server  1          hello        \x1b[32mhealthy\x1b[0m    registry.example.com…\n", render.Options{Now: now, Width: 80, Colour: true}.Lattice(l, nil))
+}
+
+// What several applications wait for alike is told once.
+func TestALatticeTellsWhatYouCanDoOncePerCode(t *testing.T) {
+	wait := func(name, kind, code string) api.Wait {
+		return api.Wait{Kind: kind, Code: code, Reason: "why", Since: at("12:59:37"), Account: "acme", Lattice: "prod", Application: name}
+	}
+	text := plainText.Lattice(latticeDetail(), []api.Wait{
+		wait("a", "lattice", "no_eligible_host"), wait("b", "backoff", "command_failed"), wait("c", "lattice", "no_eligible_host"),
+	})
+	_, advice, _ := strings.Cut(text, "\n\nabout ")
+	require.Equal(t, `no_eligible_host
+  you can start a host in the lattice that suits
+          try now: tidewait app nudge NAME --lattice prod --account acme
+          see each part of it: tidewait app status NAME --lattice prod --account acme
+          give up: tidewait app undeploy NAME --lattice prod --account acme
+about command_failed
+  you can mend what the host complains of, then try now
+          try now: tidewait app nudge b --lattice prod --account acme
+          see each part of it: tidewait app status b --lattice prod --account acme
+          give up: tidewait app undeploy b --lattice prod --account acme
+`, advice)
 }

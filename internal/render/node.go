@@ -29,7 +29,13 @@ func (o Options) Nodes(list api.NodeList) string {
 			text(offers(n.Backends)),
 		}
 	}
-	return o.table([]string{"NODE", "STATE", "ARCH", "CPU", "MEMORY", "DISK", "SLOTS", "SEEN", "BACKENDS"}, rows)
+	out := o.table([]string{"NODE", "STATE", "ARCH", "CPU", "MEMORY", "DISK", "SLOTS", "SEEN", "BACKENDS"}, rows)
+	for _, n := range list.Nodes {
+		if n.State == api.StateRefused {
+			out += Clean(n.ID+" is refused: "+n.StateCode+": "+n.StateReason) + "\n"
+		}
+	}
+	return out
 }
 
 // offers lists backends, those that do not work marked as such.
@@ -72,7 +78,11 @@ func (o Options) Node(n api.NodeDetail, waits []api.Wait) string {
 func (o Options) nodeFields(n api.Node) string {
 	var out strings.Builder
 	add := func(label, text string) { out.WriteString(o.field(label, text)) }
-	if why := n.StateReason; why != "" || n.StateActor != "" {
+	why := n.StateReason
+	if n.StateCode != "" {
+		why = n.StateCode + ": " + why
+	}
+	if why != "" || n.StateActor != "" {
 		add("why", strings.TrimSpace(why+by(n.StateActor)))
 	}
 	if n.Deadline != nil {

@@ -98,7 +98,8 @@ func (o Options) fold(phases []api.Phase, blocks []string) []string {
 // its instances, and one of each of its components and providers when there are
 // several, and those of its scalers that are not satisfied. Of instances nothing is known while nobody observes the lattice.
 func (o Options) ApplicationProgress(lattice, name string, s wadm.Status, detail *api.AppDetail, tallies []scaler.Tally) string {
-	out := o.applicationTitle(lattice, name, s, detail)
+	wait := appWait(lattice, name, s, detail)
+	out := o.applicationTitle(lattice, name, s, wait)
 	if len(tallies) > 0 && s.Status.Type != wadm.Undeployed {
 		var running, desired int64
 		for _, t := range tallies {
@@ -111,7 +112,7 @@ func (o Options) ApplicationProgress(lattice, name string, s wadm.Status, detail
 			}
 		}
 	}
-	out += o.applicationState(s, detail)
+	out += o.applicationState(s, wait)
 	unsettled := slices.DeleteFunc(slices.Clone(s.Scalers), func(s wadm.ScalerStatus) bool { return s.Status.Type == wadm.Deployed })
 	if len(unsettled) > 0 {
 		out += "\n" + o.scalers(unsettled)

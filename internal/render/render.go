@@ -6,7 +6,8 @@ package render
 import (
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"tidewait/internal/columns"
 )
 
 // Options says for whom text is made. Every method may be called concurrently.
@@ -48,18 +49,21 @@ func (o Options) paint(s style, text string) string {
 
 func (o Options) status(s string) string { return o.paint(statusStyle[s], Clean(s)) }
 
-// labelColumns is the width of the label of a field, its indentation excluded.
-const labelColumns = 8
+// labelColumns is the width of the label of a field, its indentation excluded;
+// fieldIndent is where its text begins.
+const (
+	labelColumns = 8
+	fieldIndent  = 2 + labelColumns
+)
 
 // field returns one indented, labelled line of a block, wrapped to the width
 // under its own text.
 func (o Options) field(label, text string) string {
-	const indent = 2 + labelColumns
 	label += strings.Repeat(" ", max(1, labelColumns-len(label)))
-	lines := wrap(Clean(text), o.Width-indent)
+	lines := wrap(Clean(text), o.Width-fieldIndent)
 	out := "  " + o.paint(dim, label) + lines[0] + "\n"
 	for _, line := range lines[1:] {
-		out += strings.Repeat(" ", indent) + line + "\n"
+		out += strings.Repeat(" ", fieldIndent) + line + "\n"
 	}
 	return out
 }
@@ -70,13 +74,13 @@ const minWrap = 20
 // wrap breaks text at spaces into lines of at most width columns. Words longer
 // than that stay whole; a width below minWrap does not wrap.
 func wrap(text string, width int) []string {
-	if width < minWrap || columns(text) <= width {
+	if width < minWrap || columns.Of(text) <= width {
 		return []string{text}
 	}
 	var lines []string
 	line, used := "", 0
 	for word := range strings.FieldsSeq(text) {
-		n := columns(word)
+		n := columns.Of(word)
 		switch {
 		case used == 0:
 			line, used = word, n
@@ -88,16 +92,6 @@ func wrap(text string, width int) []string {
 		}
 	}
 	return append(lines, line)
-}
-
-func columns(s string) int { return utf8.RuneCountInString(s) }
-
-// cut shortens s to width columns and marks that it did.
-func cut(s string, width int) string {
-	if columns(s) <= width {
-		return s
-	}
-	return string([]rune(s)[:width-1]) + "…"
 }
 
 // Clean makes one line of s that is safe on a terminal: line breaks become

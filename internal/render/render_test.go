@@ -99,6 +99,9 @@ phase 3 "build" of mission m   pending · waiting for capacity   41 min of 120 (
   starts  about 14:31:00Z (in 90 min) on node-a, if every run uses its whole turn and nobody joins the line; its wait fails before that
   frees   earliest 13:31:00Z (in 30 min) if the run on node-b uses its whole turn
   looked  13:00:01Z (6 s ago), attempt 247; next by 13:00:11Z (in 4 s); woken by: timer 246, event 1
+  you can free or add a node that has room: tidewait node list
+          look now: tidewait phase nudge m build
+          give up: tidewait phase cancel m build --reason WHY
 `, plainText.Mission(waitingMission()))
 }
 
@@ -129,7 +132,23 @@ phase 3 "build" of mission m   pending · waiting for capacity   41 min of 120 (
           whole turn
   looked  13:00:01Z (6 s ago), attempt 247; next by 13:00:11Z (in 4 s);
           woken by: timer 246, event 1
+  you can free or add a node that has room: tidewait node list
+          look now: tidewait phase nudge m build
+          give up: tidewait phase cancel m build --reason WHY
 `, o.Mission(m))
+}
+
+// A command is pasted: where it has no room behind what it does it gets a line of its
+// own, and is not broken.
+func TestCommandsAreNotBroken(t *testing.T) {
+	o := render.Options{Now: now, Width: 50}
+	require.Contains(t, o.Phase("m", waitingMission().PhaseList[1]), `
+  you can free or add a node that has room:
+            tidewait node list
+          look now: tidewait phase nudge m build
+          give up:
+            tidewait phase cancel m build --reason WHY
+`)
 }
 
 func TestWaitWithColours(t *testing.T) {
@@ -212,14 +231,14 @@ func TestWaits(t *testing.T) {
 		WorkflowID: "phase.other.p", Since: at("12:59:00"),
 	}
 	list := []api.Wait{fullWait(), other}
-	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK  PLACE               REASON
-m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s     2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB of memory on node-b
-other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -          -                   gateway gw-1 does not answer
+	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK        PLACE               REASON
+m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  in 4 s           2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB of memory on node-b
+other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   when it answers  -                   gateway gw-1 does not answer
 `, plainText.Waits(list))
 	at200 := render.Options{Now: now, Width: 200}
 	require.Equal(t, `WHO      KIND      CODE                 SINCE      WAITED                           NEXT LOOK           PLACE               REASON
 m/build  capacity  capacity_memory      12:19:05Z  41 min of 120 (fails 14:19:05Z)  13:00:11Z (in 4 s)  2, about 14:31:00Z  2 CPU and 2208 MiB on backend microvm; the nearest fit is short by 512 MiB …
-other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   -                   -                   gateway gw-1 does not answer
+other/p  gateway   gateway_unreachable  12:59:00Z  67 s, no bound                   when it answers     -                   gateway gw-1 does not answer
 … cut: see all of it with `+"`mission show`, `app status` or `-o json`"+`
 `, at200.Waits(list))
 	at140 := render.Options{Now: now, Width: 140}

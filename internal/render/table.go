@@ -1,6 +1,10 @@
 package render
 
-import "strings"
+import (
+	"strings"
+
+	"tidewait/internal/columns"
+)
 
 // cell is one field of a table.
 type cell struct {
@@ -44,11 +48,11 @@ const tableGap = 2
 func tableWidths(header []string, rows [][]cell) []int {
 	widths := make([]int, len(header))
 	for i, h := range header {
-		widths[i] = columns(h)
+		widths[i] = columns.Of(h)
 	}
 	for _, row := range rows {
 		for i, c := range row {
-			widths[i] = max(widths[i], columns(c.text))
+			widths[i] = max(widths[i], columns.Of(c.text))
 		}
 	}
 	return widths
@@ -58,12 +62,12 @@ func (o Options) row(out *strings.Builder, widths []int, row []cell) {
 	last, used := len(row)-1, 0
 	for i, c := range row[:last] {
 		out.WriteString(o.paint(c.style, c.text))
-		out.WriteString(strings.Repeat(" ", widths[i]-columns(c.text)+tableGap))
+		out.WriteString(strings.Repeat(" ", widths[i]-columns.Of(c.text)+tableGap))
 		used += widths[i] + tableGap
 	}
 	c := row[last]
 	if o.Width > 0 {
-		c.text = cut(c.text, max(o.Width-used, minWrap))
+		c.text = columns.Cut(c.text, max(o.Width-used, minWrap))
 	}
 	out.WriteString(o.paint(c.style, c.text))
 	out.WriteByte('\n')

@@ -125,6 +125,9 @@ func TestWrappedLinesFit(t *testing.T) {
 		o := render.Options{Now: now, Width: rapid.IntRange(50, 160).Draw(t, "width")}
 		_, fields, _ := strings.Cut(o.Phase("m", api.Phase{Name: "p", Wait: &wait}), "\n")
 		for line := range strings.Lines(fields) {
+			if strings.HasPrefix(line, "            tidewait ") { // a command is not broken
+				continue
+			}
 			require.LessOrEqual(t, len([]rune(strings.TrimSuffix(line, "\n"))), o.Width, line)
 		}
 		require.Equal(t, "capacity_memory: "+wait.Reason, whyOf(fields))

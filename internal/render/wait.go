@@ -8,7 +8,9 @@ import (
 
 	"tidewait/internal/api"
 	"tidewait/internal/capacity"
+	"tidewait/internal/columns"
 	"tidewait/internal/ledger"
+	"tidewait/internal/remedy"
 )
 
 // waitsFor says what each kind of wait waits for.
@@ -67,7 +69,37 @@ func (o Options) waitFields(w api.Wait) string {
 	default:
 		add("looked", o.looked(w))
 	}
-	return out.String()
+	return out.String() + o.youCan(w)
+}
+
+// youCan lists what a person can do about w, but for looking at what is shown. A
+// command that does not fit behind what it does has a line of its own, which is not
+// broken, so that it can be copied.
+func (o Options) youCan(w api.Wait) string {
+	here := remedy.ShowMission("", w.Mission).Command
+	if w.Application != "" {
+		here = remedy.App{Account: w.Account, Lattice: w.Lattice, Name: w.Application}.Do("", "status").Command
+	}
+	out, label := "", "you can"
+	for _, r := range remedy.Of(w) {
+		if r.Command == here {
+			continue
+		}
+		out += o.remedy(label, r)
+		label = ""
+	}
+	return out
+}
+
+func (o Options) remedy(label string, r api.Remedy) string {
+	command := Clean(r.Command)
+	switch {
+	case command == "":
+		return o.field(label, r.What)
+	case o.Width > 0 && fieldIndent+columns.Of(r.What+": "+command) > o.Width:
+		return o.field(label, r.What+":") + strings.Repeat(" ", fieldIndent+2) + command + "\n"
+	}
+	return o.field(label, r.What+": "+command)
 }
 
 func need(w api.Wait) string {
@@ -177,6 +209,8 @@ func (o Options) looked(w api.Wait) string {
 	}
 	if w.NextCheck != nil {
 		parts = append(parts, "next by "+o.moment(*w.NextCheck))
+	} else if next := api.NextLookAt(w); next != "" && w.CheckedAt != nil {
+		parts = append(parts, "next "+next)
 	}
 	if woken := wokenBy(w.WokenBy); woken != "" {
 		parts = append(parts, "woken by: "+woken)

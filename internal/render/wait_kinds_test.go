@@ -21,7 +21,7 @@ func TestWaitsThatAreNotForCapacity(t *testing.T) {
   waits   waiting for the gateway, 30 s, no bound
   why     gateway_unreachable: gateway gw does not pick up: open the checkout
   since   08:00:00Z (30 s ago)
-  looked  08:00:00Z (30 s ago)
+  looked  08:00:00Z (30 s ago); next when it answers
 `, o.Mission(m))
 
 	m.Wait = nil
@@ -41,8 +41,8 @@ func TestWaitsOfApplications(t *testing.T) {
 		WorkflowID: "app.default.prod.hello", Account: "default", Lattice: "prod", Application: "hello",
 	}
 	require.Equal(t, "prod/hello", render.Waiter(w), "the account is not said where there is one only")
-	require.Equal(t, `WHO         KIND     CODE            SINCE      WAITED          NEXT LOOK  PLACE  REASON
-prod/hello  lattice  never_observed  08:00:00Z  30 s, no bound  -          -      no host has been observed
+	require.Equal(t, `WHO         KIND     CODE            SINCE      WAITED          NEXT LOOK            PLACE  REASON
+prod/hello  lattice  never_observed  08:00:00Z  30 s, no bound  when a host appears  -      no host has been observed
 `, o.Waits([]api.Wait{w}))
 	w.Account = "ACME"
 	require.Equal(t, "ACME/prod/hello", render.Waiter(w))

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"tidewait/internal/api"
+	"tidewait/internal/columns"
 )
 
 // waitColumn is a column of the list of waits.
@@ -72,7 +73,7 @@ func (o Options) Waits(waits []api.Wait) string {
 	}
 	out := o.table(header, rows)
 	if o.cutsLast(header, rows) {
-		out += o.paint(dim, cut("… cut: see all of it with `mission show`, `app status` or `-o json`", o.Width)) + "\n"
+		out += o.paint(dim, columns.Cut("… cut: see all of it with `mission show`, `app status` or `-o json`", o.Width)) + "\n"
 	}
 	return out
 }
@@ -110,11 +111,11 @@ func fixedColumns(header []string, rows [][]cell) int {
 func shortenFirst(rows [][]cell, less int) {
 	widest := 0
 	for _, row := range rows {
-		widest = max(widest, columns(row[0].text))
+		widest = max(widest, columns.Of(row[0].text))
 	}
 	limit := max(widest-less, whoColumns)
 	for _, row := range rows {
-		row[0].text = cut(row[0].text, limit)
+		row[0].text = columns.Cut(row[0].text, limit)
 	}
 }
 
@@ -122,7 +123,7 @@ func shortenFirst(rows [][]cell, less int) {
 func (o Options) cutsLast(header []string, rows [][]cell) bool {
 	room := max(o.Width-fixedColumns(header, rows), minWrap)
 	for _, row := range rows {
-		if columns(row[len(row)-1].text) > room {
+		if columns.Of(row[len(row)-1].text) > room {
 			return true
 		}
 	}
@@ -152,7 +153,7 @@ func (o Options) share(w api.Wait) string {
 func (o Options) nextLook(w api.Wait) cell {
 	switch {
 	case w.NextCheck == nil:
-		return dash
+		return textOrDash(api.NextLookAt(w))
 	case o.Width == 0:
 		return text(o.relative(*w.NextCheck))
 	}

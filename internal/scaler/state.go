@@ -40,7 +40,8 @@ const (
 // Owned reports whether instances with such annotations were started for an
 // application. All others are foreign: nothing is ever told to them.
 func Owned(annotations map[string]string, app string) bool {
-	return annotations[AnnotationManagedBy] == managedBy && annotations[AnnotationApp] == app
+	// The application first: nearly everything on a busy host is another one's.
+	return annotations[AnnotationApp] == app && annotations[AnnotationManagedBy] == managedBy
 }
 
 func annotations(app, scaler, spread string) map[string]string {

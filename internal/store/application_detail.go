@@ -14,6 +14,9 @@ import (
 // the acts are known for as long as they are kept.
 func (s *Store) ShowApplication(ctx context.Context, key ledger.AppKey) (api.AppDetail, error) {
 	app := api.AppDetail{Account: key.Account, Lattice: key.Lattice, Name: key.Name}
+	if err := checkKey(key); err != nil {
+		return app, fmt.Errorf("show application: %w", err)
+	}
 	err := s.readOne(ctx, key, `
 SELECT deployed_version, deployed_by, deployed_at FROM applications
 WHERE account = $1 AND lattice = $2 AND name = $3`, nil, &app.Deployed, &app.DeployedBy, &app.DeployedAt)

@@ -432,7 +432,8 @@ func TestApplicationTextThatCannotBeStored(t *testing.T) {
 					_, err := s.ImportVersions(ctx, key, []ledger.AppVersion{appVersion("v1", "a")}, nil, "", true)
 					return err
 				},
-				"show": func() error { _, err := s.Application(ctx, key); return err },
+				"show":   func() error { _, err := s.Application(ctx, key); return err },
+				"detail": func() error { _, err := s.ShowApplication(ctx, key); return err },
 			} {
 				err := f()
 				require.ErrorIs(t, err, store.ErrText, call)
@@ -446,8 +447,12 @@ func TestApplicationTextThatCannotBeStored(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrText)
 		_, err = s.MissingShared(ctx, "default", "west", []oam.Reference{reference(bad)})
 		require.ErrorIs(t, err, store.ErrText)
-		_, err = s.ListWaits(ctx, api.WaitRequest{Lattice: bad}, time.Minute)
-		require.ErrorIs(t, err, store.ErrText)
+		for _, r := range []api.WaitRequest{
+			{Kind: bad}, {Code: bad}, {Mission: bad}, {Phase: bad}, {Account: bad}, {Lattice: bad}, {Application: bad}, {Node: bad},
+		} {
+			_, err = s.ListWaits(ctx, r, time.Minute)
+			require.ErrorIs(t, err, store.ErrText, "%+v", r)
+		}
 		_, err = s.DeployApplication(ctx, good, nil, bad, store.DeployOptions{})
 		require.ErrorIs(t, err, store.ErrText)
 

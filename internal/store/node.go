@@ -137,6 +137,7 @@ func (s *Store) Heartbeat(ctx context.Context, h api.Heartbeat) (HeartbeatResult
 			b.Queue(backendSQL, h.Node, name, o.OK, o.Why, o.Accel, o.Kernel, o.Isolation, o.Enforced, o.Network,
 				o.Overhead.CPUMilli, o.Overhead.MemoryMiB, o.Overhead.DiskMiB, o.BootMs, o.Starts)
 		}
+		b.Queue(`DELETE FROM refused_agents WHERE node_id = $1`, h.Node)
 		b.Queue(releaseEndedSQL, h.Node, nonNilSlice(h.Ended))
 		queueSteps(b, h)
 		b.Queue(unwantedSQL, h.Node, runIDs(h.Runs), steps(h.Runs), s.rules.LostAfter.Seconds()).Query(func(rows pgx.Rows) (err error) {

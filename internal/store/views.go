@@ -59,7 +59,11 @@ func (s *Store) ListMissions(ctx context.Context, status string, limit int, retr
 	if err != nil {
 		return nil, fmt.Errorf("list missions: %w", err)
 	}
-	waits, err := s.missionWaits(ctx, api.WaitRequest{}, retry)
+	ids := make([]int64, len(found))
+	for i, f := range found {
+		ids[i] = f.id
+	}
+	waits, err := s.missionWaits(ctx, missionFilter{missions: ids}, retry)
 	if err != nil {
 		return nil, fmt.Errorf("list missions: %w", err)
 	}
@@ -172,7 +176,7 @@ FROM mission_phases WHERE mission_id = $1 AND launch = $2 ORDER BY ordinal`, r.i
 	if err := s.readActs(ctx, r, launch, index); err != nil {
 		return err
 	}
-	waits, err := s.missionWaits(ctx, api.WaitRequest{Mission: r.Name}, retry)
+	waits, err := s.missionWaits(ctx, missionFilter{missions: []int64{r.id}}, retry)
 	if err != nil {
 		return err
 	}
@@ -260,9 +264,9 @@ FROM capacity_waits w JOIN mission_phases p ON p.id = w.phase_id JOIN missions m
 JOIN pools l ON l.pool = w.pool
 LEFT JOIN node_backends o ON o.node_id = w.refusal ->> 'bestNode' AND o.backend = w.pool
 WHERE ($1 = '' OR 'capacity' = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3) AND ($4 = '' OR p.name = $4)
-  AND ($5 = '' OR l.node_id = $5 OR w.starts_on = $5 OR w.refusal ->> 'bestNode' = $5
-       OR w.refusal -> 'nodes' @> jsonb_build_array(jsonb_build_object('node', $5::text)))
-  AND w.since <= clock_timestamp() - $6 * interval '1 millisecond'
+  AND ($5 = '' OR w.starts_on = $5 OR EXISTS (
+       SELECT FROM jsonb_path_query(w.refusal, '$.nodes[*] ? (@.node == $id && !(@.never == true))', jsonb_build_object('id', $5::text))))
+  AND w.since <= clock_timestamp() - $6 * interval '1 millisecond' AND ($8::bigint[] IS NULL OR m.id = ANY($8))
 ORDER BY w.since, w.phase_id LIMIT $7`
 
 // ListWaits lists the waits that a request leaves, oldest first, at most [MaxList]
@@ -270,7 +274,7 @@ ORDER BY w.since, w.phase_id LIMIT $7`
 // looked at; it gives the latest moment of the next look.
 func (s *Store) ListWaits(ctx context.Context, req api.WaitRequest, retry time.Duration) (api.WaitList, error) {
 	var list api.WaitList
-	err := checkText("the filter", req.Kind+req.Code+req.Mission+req.Phase+req.Lattice+req.Application+req.Node)
+	err := checkText("the filter", req.Kind+req.Code+req.Mission+req.Phase+req.Account+req.Lattice+req.Application+req.Node)
 	if err == nil {
 		list, err = s.listWaits(ctx, req, retry)
 	}
@@ -286,7 +290,7 @@ func (s *Store) listWaits(ctx context.Context, req api.WaitRequest, retry time.D
 	}
 	list.Waits = []api.Wait{}
 	if req.OfMissions() {
-		missions, err := s.missionWaits(ctx, req, retry)
+		missions, err := s.missionWaits(ctx, missionFilter{WaitRequest: req, limit: &mostWaits}, retry)
 		if err != nil {
 			return list, err
 		}
@@ -309,9 +313,24 @@ func oldest(waits []api.Wait) (list []api.Wait, more bool) {
 	return waits[:min(len(waits), MaxList)], len(waits) > MaxList
 }
 
+// mostWaits are read of a list: one more than are listed shows that there are more.
+var mostWaits = MaxList + 1
+
+// missionFilter leaves waits of missions.
+type missionFilter struct {
+	api.WaitRequest
+	missions []int64 // nil: of all
+	limit    *int    // of the oldest; nil: all of them
+}
+
+// args are the filter's in the order of the statements' parameters.
+func (f missionFilter) args() []any {
+	return []any{f.Kind, f.Code, f.Mission, f.Phase, f.Node, f.OlderThan, f.limit, f.missions}
+}
+
 // missionWaits lists the waits of missions and their phases, oldest first.
-func (s *Store) missionWaits(ctx context.Context, req api.WaitRequest, retry time.Duration) ([]api.Wait, error) {
-	rows, err := s.pool.Query(ctx, waitsSQL, req.Kind, req.Code, req.Mission, req.Phase, req.Node, req.OlderThan, MaxList+1)
+func (s *Store) missionWaits(ctx context.Context, filter missionFilter, retry time.Duration) ([]api.Wait, error) {
+	rows, err := s.pool.Query(ctx, waitsSQL, filter.args()...)
 	if err != nil {
 		return nil, err
 	}
@@ -319,7 +338,7 @@ func (s *Store) missionWaits(ctx context.Context, req api.WaitRequest, retry tim
 	if err != nil {
 		return nil, err
 	}
-	others, err := s.openMissionWaits(ctx, req)
+	others, err := s.openMissionWaits(ctx, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -329,21 +348,22 @@ func (s *Store) missionWaits(ctx context.Context, req api.WaitRequest, retry tim
 }
 
 // openMissionWaits lists the waits of missions that are not for capacity.
-func (s *Store) openMissionWaits(ctx context.Context, req api.WaitRequest) ([]api.Wait, error) {
+func (s *Store) openMissionWaits(ctx context.Context, filter missionFilter) ([]api.Wait, error) {
 	rows, err := s.pool.Query(ctx, `
 SELECT w.workflow_id, m.name, COALESCE(p.name, ''), w.kind, w.code, w.reason, w.since, w.bound, w.checked_at, w.next_check, w.attempts,
-       COALESCE(r.node_id, '')
+       COALESCE(r.node_id, ''), CASE w.kind WHEN 'gateway' THEN COALESCE(m.gateway_id, '') ELSE '' END
 FROM open_waits w JOIN missions m ON m.id = w.mission_id LEFT JOIN mission_phases p ON p.id = w.phase_id
 LEFT JOIN LATERAL (SELECT node_id FROM topology_runs WHERE phase_id = p.id AND ended_at IS NULL ORDER BY attempt DESC LIMIT 1) r ON true
 WHERE ($1 = '' OR w.kind = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR m.name = $3) AND ($4 = '' OR p.name = $4)
   AND ($5 = '' OR r.node_id = $5) AND w.since <= clock_timestamp() - $6 * interval '1 millisecond'
-ORDER BY w.since, w.workflow_id LIMIT $7`, req.Kind, req.Code, req.Mission, req.Phase, req.Node, req.OlderThan, MaxList+1)
+  AND ($8::bigint[] IS NULL OR m.id = ANY($8))
+ORDER BY w.since, w.workflow_id LIMIT $7`, filter.args()...)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Wait, error) {
 		var w api.Wait
-		err := row.Scan(&w.WorkflowID, &w.Mission, &w.Phase, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt, &w.NextCheck, &w.Attempts, &w.Node)
+		err := row.Scan(&w.WorkflowID, &w.Mission, &w.Phase, &w.Kind, &w.Code, &w.Reason, &w.Since, &w.Bound, &w.CheckedAt, &w.NextCheck, &w.Attempts, &w.Node, &w.Gateway)
 		w.Since, w.Bound, w.CheckedAt, w.NextCheck = w.Since.UTC(), utc(w.Bound), utc(w.CheckedAt), utc(w.NextCheck)
 		return w, err
 	})
@@ -355,7 +375,7 @@ SELECT w.workflow_id, a.account, a.lattice, a.name, w.kind, w.code, w.reason, w.
 FROM open_waits w JOIN applications a ON a.id = w.application_id
 WHERE ($1 = '' OR w.kind = $1) AND ($2 = '' OR w.code = $2) AND ($3 = '' OR a.lattice = $3) AND ($4 = '' OR a.name = $4)
   AND ($5 = '' OR a.account = $5) AND w.since <= clock_timestamp() - $6 * interval '1 millisecond'
-ORDER BY w.since, w.workflow_id LIMIT $7`, req.Kind, req.Code, req.Lattice, req.Application, req.Account, req.OlderThan, MaxList+1)
+ORDER BY w.since, w.workflow_id LIMIT $7`, req.Kind, req.Code, req.Lattice, req.Application, req.Account, req.OlderThan, mostWaits)
 	if err != nil {
 		return nil, err
 	}

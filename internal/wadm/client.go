@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"tidewait/internal/release"
 )
 
 // HeaderActor is the header of a request that says who makes it. An addition:
@@ -49,6 +51,9 @@ type Client struct {
 	Prefix  string // empty: DefaultPrefix
 	Lattice string // empty: DefaultLattice
 	Actor   string // who asks; empty: it is not said
+	// Release is what asks, a program of Tidewait's; zero: it is not said, and no
+	// server refuses the request for it.
+	Release release.Release
 }
 
 // Put stores one version of an application, a document in JSON.
@@ -160,19 +165,23 @@ func request[Reply any](ctx context.Context, c Client, op Operation, name string
 	if err != nil {
 		return reply, fmt.Errorf("ask %s: %w", msg.Subject, err)
 	}
-	// A reply without a result is none: an empty body would read as one.
+	return read[Reply](op, msg.Subject, answer.Data)
+}
+
+// read reads a reply. One without a result is none: an empty body would read as one.
+func read[Reply any](op Operation, subject string, data []byte) (reply Reply, err error) {
 	var envelope struct {
 		Result  string `json:"result"`
 		Message string `json:"message"`
 	}
-	if err := json.Unmarshal(answer.Data, &envelope); err != nil || envelope.Result == "" {
-		return reply, fmt.Errorf("the reply on %s is not one of wadm's API: %.100q", msg.Subject, answer.Data)
+	if err := json.Unmarshal(data, &envelope); err != nil || envelope.Result == "" {
+		return reply, fmt.Errorf("the reply on %s is not one of wadm's API: %.100q", subject, data)
 	}
 	if envelope.Result == ResultError || envelope.Result == ResultNotFound {
 		return reply, &ReplyError{Operation: op, Result: envelope.Result, Message: envelope.Message}
 	}
-	if err := json.Unmarshal(answer.Data, &reply); err != nil {
-		return reply, fmt.Errorf("read the reply on %s: %w", msg.Subject, err)
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return reply, fmt.Errorf("read the reply on %s: %w", subject, err)
 	}
 	return reply, nil
 }
@@ -194,10 +203,13 @@ func (c Client) message(op Operation, name string, header nats.Header, body []by
 	if err := checkToken("the name of a lattice", lattice); err != nil {
 		return nil, err
 	}
+	if header == nil {
+		header = nats.Header{}
+	}
+	if c.Release != (release.Release{}) {
+		c.Release.Stamp(header)
+	}
 	if c.Actor != "" {
-		if header == nil {
-			header = nats.Header{}
-		}
 		header.Set(HeaderActor, oneLine(c.Actor))
 	}
 	return &nats.Msg{Subject: Subject(prefix, lattice, op, name), Header: header, Data: body}, nil

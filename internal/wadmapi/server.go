@@ -30,7 +30,8 @@
 // # Additions
 //
 // The body of list, and of get without a name, may be a [wadm.ListRequest]. The
-// header [wadm.HeaderActor] says who asks. Replies have the additional fields
+// header [wadm.HeaderActor] says who asks, and a client that is a program of
+// Tidewait's says its release, for which it may be refused. Replies have the additional fields
 // that package wadm marks.
 package wadmapi
 
@@ -47,6 +48,7 @@ import (
 
 	"tidewait/config"
 	"tidewait/internal/natsrpc"
+	"tidewait/internal/release"
 	"tidewait/internal/store"
 	"tidewait/internal/wadm"
 )
@@ -179,6 +181,9 @@ func (in *intake) reply(ctx context.Context, msg *nats.Msg) (reply []byte) {
 	if r.target, err = in.subjects.parse(msg.Subject); err != nil {
 		return r.failure(err.Error())
 	}
+	if skew := skewOf(msg); skew != nil {
+		return r.failure(skew.Refusal())
+	}
 	select {
 	case in.working <- struct{}{}:
 		defer func() { <-in.working }()
@@ -193,6 +198,16 @@ func (in *intake) reply(ctx context.Context, msg *nats.Msg) (reply []byte) {
 		return r.failure(tooLarge("the reply", len(reply), r.limit))
 	}
 	return reply
+}
+
+// skewOf judges a client that says which release of Tidewait it is. wash and the
+// clients of wadm do not say.
+func skewOf(msg *nats.Msg) *release.Skew {
+	asks, said := release.Of(msg.Header)
+	if !said {
+		return nil
+	}
+	return release.Check(asks, release.This())
 }
 
 // drain answers what has arrived, and returns once it is sent. What does not get
