@@ -48,7 +48,11 @@ func ConnectNATS(s NATS, name string, log *slog.Logger, more ...nats.Option) (*n
 	}
 	conn, err := nats.Connect(s.URL, append(append(options, identity...), more...)...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", s.shownURL(), s.explained(err))
+		err = fmt.Errorf("cannot connect to NATS at %s: %w", s.shownURL(), err)
+		if meaning := s.Meaning(err); meaning != "" {
+			err = fmt.Errorf("%w; %s", err, meaning)
+		}
+		return nil, err
 	}
 	return conn, nil
 }
@@ -64,24 +68,34 @@ func (s NATS) identity() ([]nats.Option, error) {
 	}
 	if s.Credentials != "" {
 		if err := checkCredentials(s.Credentials); err != nil {
-			return nil, fmt.Errorf("nats.credentials = %q: %w", s.Credentials, err)
+			return nil, &FileFault{fmt.Sprintf("nats.credentials = %q", s.Credentials), err}
 		}
 		options = append(options, nats.UserCredentials(s.Credentials))
 	}
 	if s.CA != "" {
 		if err := checkAuthorities(s.CA); err != nil {
-			return nil, fmt.Errorf("nats.ca = %q: %w", s.CA, err)
+			return nil, &FileFault{fmt.Sprintf("nats.ca = %q", s.CA), err}
 		}
 		options = append(options, nats.RootCAs(s.CA))
 	}
 	if s.Cert != "" {
 		if _, err := tls.LoadX509KeyPair(s.Cert, s.Key); err != nil {
-			return nil, fmt.Errorf("nats.cert = %q, nats.key = %q: %w", s.Cert, s.Key, err)
+			return nil, &FileFault{fmt.Sprintf("nats.cert = %q, nats.key = %q", s.Cert, s.Key), err}
 		}
 		options = append(options, nats.ClientCert(s.Cert, s.Key))
 	}
 	return options, nil
 }
+
+// FileFault is a file of the settings that cannot be used for a connection.
+type FileFault struct {
+	Setting string // with its value
+	Err     error
+}
+
+func (f *FileFault) Error() string { return f.Setting + ": " + f.Err.Error() }
+
+func (f *FileFault) Unwrap() error { return f.Err }
 
 func checkCredentials(path string) error {
 	text, err := os.ReadFile(path)
@@ -113,8 +127,9 @@ var (
 	errNoAuthorities = errors.New("want certificates of authorities in PEM")
 )
 
-// explained says of a refused connection which setting it is about.
-func (s NATS) explained(err error) error {
+// Meaning says which setting the error of a refused connection is about; empty: about
+// none.
+func (s NATS) Meaning(err error) string {
 	var (
 		unknown x509.UnknownAuthorityError
 		name    x509.HostnameError
@@ -123,23 +138,23 @@ func (s NATS) explained(err error) error {
 	)
 	switch {
 	case errors.As(err, &unknown) && s.CA == "":
-		return fmt.Errorf("%w; no authority of this machine has issued the server's certificate: name the one that has with nats.ca", err)
+		return "no authority of this machine has issued the server's certificate: name the one that has with nats.ca"
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%w; no authority in nats.ca (%s) has issued the server's certificate", err, s.CA)
+		return fmt.Sprintf("no authority in nats.ca (%s) has issued the server's certificate", s.CA)
 	case errors.As(err, &name):
-		return fmt.Errorf("%w; the server's certificate is of another host than nats.url names", err)
+		return "the server's certificate is of another host than nats.url names"
 	case errors.As(err, &invalid):
-		return fmt.Errorf("%w; the server's certificate is not valid (nats.url)", err)
+		return "the server's certificate is not valid (nats.url)"
 	case errors.Is(err, nats.ErrSecureConnWanted):
-		return fmt.Errorf("%w; the server speaks no TLS, and nats.url or nats.ca asks for it", err)
+		return "the server speaks no TLS, and nats.url or nats.ca asks for it"
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
-		return fmt.Errorf("%w; the server does not know %s", err, s.who())
+		return "the server does not know " + s.who()
 	// A server that wants another certificate closes the connection. Whether its word
 	// of why arrives is a matter of luck.
 	case errors.Is(err, nats.ErrTLS), errors.As(err, &remote) && remote.Op == "remote error":
-		return fmt.Errorf("%w; the server refuses %s", err, s.certificate())
+		return "the server refuses " + s.certificate()
 	}
-	return err
+	return ""
 }
 
 // who is what a server was told of the connection's user.

@@ -131,9 +131,13 @@ func (c *cli) dialNATS(ctx context.Context, s config.Settings) (*nats.Conn, erro
 		go closeLate(func() *nats.Conn { return (<-done).conn })
 		o.err = fmt.Errorf("no answer in %s", connectTimeout)
 	}
-	if o.err != nil {
+	var file *config.FileFault
+	switch {
+	case errors.As(o.err, &file):
+		return nil, &fault{exitUsage, fmt.Errorf("cannot connect to NATS: %w", file)}
+	case o.err != nil:
 		return nil, unreachable("cannot reach NATS at %s: %s; %s",
-			safeURL(s.NATS.URL), natsCause(o.err), startOne("nats.url"))
+			safeURL(s.NATS.URL), natsCause(o.err), cmp.Or(s.NATS.Meaning(o.err), startOne("nats.url")))
 	}
 	return o.conn, nil
 }

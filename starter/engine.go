@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -129,10 +131,14 @@ func exchange[Reply any](ctx context.Context, e *engine, subject string, request
 // notAllowed is what the server refused to let through of a connection that asks one
 // thing at a time; nil: nothing. Whoever asked hears nothing of it otherwise.
 func notAllowed(conn *nats.Conn) error {
-	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		return err
+	err := conn.LastError()
+	switch {
+	case !errors.Is(err, nats.ErrPermissionViolation):
+		return nil
+	case strings.Contains(err.Error(), `Subscription to "`+cmp.Or(conn.Opts.InboxPrefix, nats.InboxPrefix)):
+		return fmt.Errorf("%w; is nats.inbox_prefix that of the user?", err)
 	}
-	return nil
+	return err
 }
 
 // open reads the envelope of a reply into its content.

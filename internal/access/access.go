@@ -94,7 +94,7 @@ func Operator() User {
 func looking() []string {
 	requests := []string{
 		api.SubjectMissionList, api.SubjectMissionShow, api.SubjectNodeList, api.SubjectNodeShow, api.SubjectWaitList, api.SubjectAppShow,
-		api.SubjectLatticeList, api.SubjectLattice("*", "*"), api.SubjectGateway("*", "*"),
+		api.SubjectLatticeList, api.SubjectLattice("*", "*"), api.SubjectGateway("*", "*"), api.SubjectRelease,
 	}
 	for _, op := range []wadm.Operation{wadm.OpList, wadm.OpGet, wadm.OpVersions, wadm.OpStatus, wadm.OpHistory} {
 		requests = append(requests, wadm.Subject(wadm.DefaultPrefix, "*", op, ""), wadm.Subject(wadm.DefaultPrefix, "*", op, "*"))

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -127,7 +128,7 @@ func startGuarded(t *testing.T) *guarded {
 	var err error
 	g.product, err = local.Start(t.Context(), local.Options{
 		Worker: filepath.Join(bin, "tidewait-worker"), Patience: 5 * time.Minute,
-		Env: append(append([]string{"TIDEWAIT_DATA_DIR=" + g.dir}, quick...), g.reading("setup")...),
+		Env: slices.Concat([]string{"TIDEWAIT_DATA_DIR=" + g.dir}, quick, roomy, g.reading("setup")),
 		Stack: devstack.Options{
 			Dir: filepath.Join(g.dir, "stack"), TemporalCLI: devstacktest.TemporalCLI(t), Services: []devstack.Name{devstack.Postgres, devstack.Temporal},
 		},
@@ -213,6 +214,7 @@ func TestEachRoleUnderItsPermissions(t *testing.T) {
 	g.overstep()
 	g.readerChangesNothing()
 	g.accountsAreApart()
+	g.noPasswordIsLogged()
 }
 
 func (g *guarded) missionAndLogs() {
@@ -373,7 +375,7 @@ func (g *guarded) readerChangesNothing() {
 	}{
 		{[]string{"node", "cordon", "node-a", "--reason", "x"}, "tidewait: NATS on " + where + ` does not allow this: nats: permissions violation: Permissions Violation for Publish to "tidewait.api.node.cordon"`, 1},
 		{[]string{"app", "put", filepath.Join(exampleApps(g.t), "hello.yaml")}, "tidewait: NATS on " + where + ` does not allow this: nats: permissions violation: Permissions Violation for Publish to "wadm.api.default.model.put"`, 1},
-		{[]string{"phase", "nudge", "m", "first"}, "tidewait: cannot reach Temporal at ", 5},
+		{[]string{"phase", "nudge", "m", "first"}, "; the server closes the connection: it may want TLS, or a certificate of one of its authorities in tls.client_cert_path (profile default of " + filepath.Join(g.dir, "reader.toml") + ")", 5},
 	} {
 		out, errs, code := g.tidewait(env, try.args...)
 		require.Equal(g.t, try.code, code, errs)
@@ -404,4 +406,19 @@ func (g *guarded) accountsAreApart() {
 	pending, _, err := all.Pending()
 	require.NoError(g.t, err)
 	require.Zero(g.t, pending, "what the product says in its own account")
+}
+
+func (g *guarded) noPasswordIsLogged() {
+	g.t.Helper()
+	logs, err := filepath.Glob(filepath.Join(g.dir, "stack", "logs", "*"))
+	require.NoError(g.t, err)
+	require.GreaterOrEqual(g.t, len(logs), 5)
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		require.NoError(g.t, err)
+		for user, password := range g.passwords {
+			require.NotContains(g.t, string(text), password, "the password of %s in %s", user, path)
+		}
+		require.NotContains(g.t, string(text), "permissions violation", path)
+	}
 }

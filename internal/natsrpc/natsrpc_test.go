@@ -48,7 +48,7 @@ func TestRequestsByDeputyAreLeftAlone(t *testing.T) {
 		{"what is known of a stream", "$JS.API.STREAM.INFO.S", "deed", nil},
 		{"whoever wants no reply", "deed", "", nil},
 	} {
-		require.NoError(t, nc.PublishRequest(deputy.subject, deputy.reply, deputy.body), deputy.name)
+		require.NoError(t, nc.PublishMsg(&nats.Msg{Subject: deputy.subject, Reply: deputy.reply, Data: deputy.body}), deputy.name)
 		_, err := arrived.NextMsg(time.Minute)
 		require.NoError(t, err, deputy.name)
 	}
