@@ -16,8 +16,6 @@ WORKFLOWCHECK := go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0
 GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 TEST_PACKAGES ?= ./...
-# Begun first, so that none of them is what everything waits for at the end.
-LONGEST       := ./internal/vm/qemu ./internal/e2e ./internal/store
 TEST_TIMEOUT  ?= 30m# of each package's tests
 TEST_FLAGS    ?=# such as -run TestPass, -count 20 or -v
 FUZZ_TIME     ?= 20s# of each fuzz target
@@ -58,12 +56,9 @@ negctl: deps build ## Provoke what must fail, and then once more without each of
 	$(BIN)/tidewait negctl --sabotage all
 
 .PHONY: test
-test: deps build ## Run all tests under the race detector, but for the simulations, which share nothing
+test: deps build ## Run all tests: end to end, then the others under the race detector, the simulations without
 	@build/packages promtool chromium
-	go test -race -timeout $(TEST_TIMEOUT) -skip '^TestSimulation' $(TEST_FLAGS) $(if $(filter ./...,$(TEST_PACKAGES)),$(LONGEST)) $(TEST_PACKAGES)
-ifeq ($(TEST_PACKAGES),./...)
-	go test -timeout $(TEST_TIMEOUT) -run '^TestSimulation' ./internal/capacity
-endif
+	@build/test '$(TEST_PACKAGES)' -timeout $(TEST_TIMEOUT) $(TEST_FLAGS)
 
 .PHONY: tools
 tools: ## Install the pinned linters into bin/

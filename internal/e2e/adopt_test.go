@@ -58,7 +58,7 @@ func (p *product) wholeRun(name string, lines int) api.MissionDetail {
 // ones to end, as an upgrade does.
 func TestRunsOutliveTheirAgent(t *testing.T) {
 	long(t, 70*time.Second)
-	p := start(t)
+	p := start(t, roomy...)
 	node := p.node("TIDEWAIT_LOG_LEVEL=debug", keepRuns)
 	p.launch(missionDoc{name: "port", phases: []phaseDoc{{name: "work", script: counting(300)}}})
 	p.begun(1)
@@ -74,7 +74,7 @@ func TestRunsOutliveTheirAgent(t *testing.T) {
 
 func TestMicroVMsOutliveTheirAgent(t *testing.T) {
 	long(t, 90*time.Second)
-	p := start(t)
+	p := start(t, roomy...)
 	node := p.node("TIDEWAIT_LOG_LEVEL=debug", "TIDEWAIT_NODE_BACKENDS=microvm", "TIDEWAIT_NODE_ACCEL=tcg", "TIDEWAIT_NODE_BOOT_TIMEOUT=40s", keepRuns)
 	p.launch(missionDoc{name: "port", backend: "microvm", phases: []phaseDoc{{name: "work", script: counting(150)}}})
 	p.begun(1)
@@ -151,7 +151,7 @@ func ended(pid int) bool {
 // TestAnAgentThatKeepsNoRuns ends them, and says why those of another are lost.
 func TestAnAgentThatKeepsNoRuns(t *testing.T) {
 	long(t, 50*time.Second)
-	p := start(t)
+	p := start(t, roomy...)
 	node := p.node("TIDEWAIT_LOG_LEVEL=debug", keepRuns)
 	p.launch(missionDoc{name: "port", phases: []phaseDoc{{name: "work", script: counting(30)}}})
 	p.begun(1)

@@ -33,8 +33,9 @@ type fault struct {
 	strike func(*cell) (end func())
 	// long are the steps at which a frozen part stays away until others have gone
 	// on without it; at the rest it is back within its lease.
-	long []string
-	env  []string // of the nodes, beside the usual
+	long  []string
+	env   []string // of the nodes, beside the usual
+	fleet []string // of all, beside the usual
 }
 
 // part is what the fault happens to.
@@ -50,7 +51,7 @@ var (
 	gatewayKilled = fault{name: "gateway SIGKILL", strike: func(c *cell) func() { return c.kill(c.gateway) }}
 	engineKilled  = fault{name: "engine SIGKILL", strike: func(c *cell) func() { return c.kill(c.engine) }}
 	agentKilled   = fault{name: "agent SIGKILL", strike: func(c *cell) func() { return c.kill(c.agent) }}
-	agentReplaced = fault{name: "agent-kept SIGKILL", strike: func(c *cell) func() { return c.kill(c.agent) }, env: []string{keepRuns}}
+	agentReplaced = fault{name: "agent-kept SIGKILL", strike: func(c *cell) func() { return c.kill(c.agent) }, env: []string{keepRuns}, fleet: roomy}
 	gatewayFrozen = fault{name: "gateway SIGSTOP", strike: (*cell).freezeGateway, long: []string{"destroy"}}
 	engineFrozen  = fault{name: "engine SIGSTOP", strike: (*cell).freezeEngine, long: []string{"place", "destroy"}}
 	agentFrozen   = fault{name: "agent SIGSTOP", strike: (*cell).freezeAgent, long: []string{"create", "run", "collect", "destroy"}}
@@ -132,6 +133,9 @@ func (c *cell) answersAgain() {
 		return code == 0
 	}, func() any { return nil })
 }
+
+// leaseRanOut says whether a node has given all its runs up since the cell began.
+func (c *cell) leaseRanOut() bool { return c.log.has("", leaseOver) }
 
 // agentOf is the agent of a node.
 func (c *cell) agentOf(node string) *local.Worker {
@@ -302,6 +306,10 @@ type stepLog struct {
 	events []stepEvent
 }
 
+// leaseOver is the step that a node's agent takes when its lease has run out; it is of
+// no run.
+const leaseOver = "lease over"
+
 type stepEvent struct {
 	at        time.Time
 	agent     *local.Worker
@@ -333,12 +341,16 @@ func (l *stepLog) more() {
 		end := bytes.LastIndexByte(data, '\n') + 1
 		l.rest[agent] = bytes.Clone(data[end:])
 		for _, line := range strings.Split(string(data[:end]), "\n") {
-			if !strings.Contains(line, `msg="run takes a step"`) {
+			run, step := attribute(line, "run"), attribute(line, "step")
+			switch {
+			case strings.Contains(line, `msg="no heartbeat was acknowledged for the whole lease`):
+				run, step = "", leaseOver
+			case !strings.Contains(line, `msg="run takes a step"`):
 				continue
 			}
 			at, err := time.Parse(time.RFC3339Nano, attribute(line, "time"))
 			require.NoError(l.t, err)
-			l.events = append(l.events, stepEvent{at: at, agent: agent, run: attribute(line, "run"), step: attribute(line, "step")})
+			l.events = append(l.events, stepEvent{at: at, agent: agent, run: run, step: step})
 		}
 	}
 }

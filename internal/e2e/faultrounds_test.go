@@ -55,7 +55,7 @@ func TestFaultsOfMicroVMs(t *testing.T) {
 	table := newFaultTable(t)
 	if faultMinutes(t) == 0 {
 		long(t, 4*time.Minute)
-		s := startFaults(t, "microvm")
+		s := startFaults(t, "microvm", fault{})
 		for _, f := range few {
 			for _, step := range f.steps {
 				t.Run(f.fault.name+" during "+step, func(t *testing.T) { s.in(t).play(f.fault, step, table) })
@@ -67,7 +67,7 @@ func TestFaultsOfMicroVMs(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			s := startFaults(t, "microvm", f.env...)
+			s := startFaults(t, "microvm", f)
 			for _, step := range faultSteps {
 				t.Run(step, func(t *testing.T) { s.in(t).play(f, step, table) })
 			}
@@ -88,7 +88,7 @@ func TestRandomFaults(t *testing.T) {
 	}
 	t.Logf("TIDEWAIT_FAULT_SEED=%d", seed)
 	table := newFaultTable(t)
-	s := startFaults(t, "process")
+	s := startFaults(t, "process", fault{})
 	until := time.Now().Add(faultMinutes(t))
 	for round := 1; round <= 2 || time.Now().Before(until); round++ {
 		r := drawRound(seed, round)

@@ -17,9 +17,13 @@ import (
 	"tidewait/internal/local"
 )
 
-// patience bounds every wait of a control; what it waits for comes sooner, or
-// never.
-const patience = 2 * time.Minute
+// patience bounds every wait of a control, and trialTime a whole one; what they wait
+// for comes sooner, or never. A microVM boots for minutes on a machine without KVM
+// that is busy with other things.
+const (
+	patience  = 4 * time.Minute
+	trialTime = 5 * time.Minute
+)
 
 // trial is one control while it is run. Its methods end it at the first fact that
 // is not as it must be, so that a control reads as what has to happen.
@@ -42,7 +46,7 @@ type impossible struct{ why string }
 
 // try runs one control and cleans up behind it.
 func (s *stack) try(ctx context.Context, c Control) (r Result) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, trialTime)
 	defer cancel()
 	t := &trial{stack: s, ctx: ctx, prefix: "c" + strings.ReplaceAll(c.ID, "-", "")}
 	began := time.Now()

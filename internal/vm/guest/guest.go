@@ -25,7 +25,7 @@ import (
 )
 
 // Proto is the version of the protocol that HELLO names.
-const Proto = 3
+const Proto = 4
 
 // Where the agent of a virtual machine finds its kernel's modules: those that are
 // for every machine at once, those of devices that are bound on INIT, and those for
@@ -53,7 +53,7 @@ const (
 	KindHello   Kind = iota + 1 // Hello
 	KindInit                    // Init
 	KindPut                     // bytes of a tar stream; empty ends it
-	KindPutOK                   // vm.Manifest
+	KindPutOK                   // Tally
 	KindExec                    // Exec
 	KindLog                     // one byte, 1 (stdout) or 2 (stderr), then output
 	KindBeat                    // Beat
@@ -134,7 +134,7 @@ type Get struct {
 
 // TarEnd follows the last chunk of a tar stream.
 type TarEnd struct {
-	vm.Manifest
+	Tally
 	Deleted int `json:"deleted"` // paths in the DELETED frames before
 }
 

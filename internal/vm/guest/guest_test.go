@@ -190,7 +190,7 @@ func TestHostileResults(t *testing.T) {
 		{"endless padding", [][]byte{bytes.Repeat(framed(KindTar, make([]byte, 1<<19)), 4), end}, vm.ResultsTooLarge, "larger"},
 		{"rubbish", [][]byte{framed(KindTar, bytes.Repeat([]byte("rubbish "), 1000)), end}, vm.CollectFailed, "broken tar stream"},
 		{"half a file", [][]byte{framed(KindTar, archive(t, file("a", "x"))[:512]), end}, vm.CollectFailed, "broke off"},
-		{"another digest", [][]byte{framed(KindTar, archive(t, file("a", "x"))), framed(KindTarEnd, []byte(`{"files":1,"bytes":1,"sha256":"00"}`))}, vm.CollectFailed, "did not arrive whole"},
+		{"another digest", [][]byte{framed(KindTar, archive(t, file("a", "x"))), framed(KindTarEnd, []byte(`{"files":1,"bytes":1,"xxh64":"00"}`))}, vm.CollectFailed, "did not arrive whole"},
 		{"a frame out of order", [][]byte{framed(KindExit, []byte(`{}`))}, vm.MachineDied, "EXIT came where TAR_END was due"},
 		{"the end of the connection", [][]byte{framed(KindTar, archive(t, file("a", "x")))}, vm.MachineDied, "its connection ended"},
 		{"a failure in the midst", [][]byte{framed(KindTar, archive(t, file("a", "x"))[:600]), framed(KindFail, []byte(`{"code":"collect_failed","message":"a became shorter"}`))}, vm.CollectFailed, "a became shorter"},
@@ -233,10 +233,10 @@ func TestPutComparesDigests(t *testing.T) {
 				break
 			}
 		}
-		_ = c.WriteJSON(KindPutOK, vm.Manifest{SHA256: "0000"})
+		_ = c.WriteJSON(KindPutOK, Tally{Sum: "0000"})
 	})
 	_, err := s.Put(t.Context(), strings.NewReader("some bytes"))
-	requireCode(t, err, vm.InjectFailed, `digest "0000"`)
+	requireCode(t, err, vm.InjectFailed, `the sum "0000"`)
 }
 
 func TestPutOfUnreadableSource(t *testing.T) {

@@ -2,8 +2,6 @@ package guest
 
 import (
 	"archive/tar"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -68,36 +66,37 @@ func (s sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// receiveTar copies a tar stream to w and checks every entry while it passes.
-func receiveTar(chunks *tarChunks, limits vm.Limits, w io.Writer) (vm.Result, error) {
-	digest := sha256.New()
+// receiveTar copies a tar stream to w, checks every entry while it passes, and
+// returns what arrived.
+func receiveTar(chunks *tarChunks, limits vm.Limits, w io.Writer) (Tally, *streamDigests, error) {
+	digests := newStreamDigests()
 	bound := limits.Bytes + int64(limits.Files+1)*tarEntry + tarTail
 	limited := &io.LimitedReader{R: chunks, N: bound}
-	stream := io.TeeReader(limited, io.MultiWriter(digest, sink{w}))
+	stream := io.TeeReader(limited, io.MultiWriter(digests, sink{w}))
 
-	manifest, err := checkTar(stream, limits)
+	tally, err := checkTar(stream, limits)
 	if err == nil {
 		// What follows the end marker belongs to the stream and to its digest.
 		_, err = io.Copy(io.Discard, stream)
 	}
 	switch {
 	case chunks.ended && chunks.kind == KindFail:
-		return vm.Result{}, nil // the caller reads the guest's reason
+		return Tally{}, digests, nil // the caller reads the guest's reason
 	case limited.N == 0 && !chunks.ended:
-		return vm.Result{}, tooLarge(limits)
+		return Tally{}, nil, tooLarge(limits)
 	case chunks.ended && errors.Is(err, io.ErrUnexpectedEOF):
-		return vm.Result{}, collectFailed("the tar stream from the machine broke off")
+		return Tally{}, nil, collectFailed("the tar stream from the machine broke off")
 	case err != nil:
-		return vm.Result{}, err
+		return Tally{}, nil, err
 	}
-	manifest.SHA256 = hex.EncodeToString(digest.Sum(nil))
-	return vm.Result{Manifest: manifest}, nil
+	tally.Sum = SumText(digests.sum)
+	return tally, digests, nil
 }
 
 // checkTar reads a tar stream up to its end marker. Errors of the stream itself
 // are returned as they are, others are failures.
-func checkTar(stream io.Reader, limits vm.Limits) (vm.Manifest, error) {
-	var m vm.Manifest
+func checkTar(stream io.Reader, limits vm.Limits) (Tally, error) {
+	var m Tally
 	tr := tar.NewReader(stream)
 	for entries := 1; ; entries++ {
 		h, err := tr.Next()

@@ -3,11 +3,8 @@ package guest
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"slices"
 	"sync/atomic"
@@ -112,7 +109,7 @@ func (s *Session) receiveReady(nonce string) error {
 func (s *Session) Put(ctx context.Context, tar io.Reader) (vm.Manifest, error) {
 	defer s.closeWith(ctx)()
 	const doing = "putting files into the machine"
-	digest := sha256.New()
+	digests := newStreamDigests()
 	var answer struct {
 		kind    Kind
 		payload []byte
@@ -124,7 +121,7 @@ func (s *Session) Put(ctx context.Context, tar io.Reader) (vm.Manifest, error) {
 		// The guest answers once: at the end, or early when it cannot go on.
 		answer.kind, answer.payload, answer.err = s.conn.Read()
 	}()
-	sendErr := s.sendTar(tar, digest, answered)
+	sendErr := s.sendTar(tar, digests, answered)
 	if src := new(sourceError); errors.As(sendErr, &src) {
 		s.conn.Close()
 		<-answered
@@ -137,14 +134,14 @@ func (s *Session) Put(ctx context.Context, tar io.Reader) (vm.Manifest, error) {
 	if answer.err != nil {
 		return vm.Manifest{}, s.lost(ctx, doing, errors.Join(sendErr, answer.err))
 	}
-	var m vm.Manifest
-	if err := s.expect(KindPutOK, answer.kind, answer.payload, &m); err != nil {
+	var said Tally
+	if err := s.expect(KindPutOK, answer.kind, answer.payload, &said); err != nil {
 		return vm.Manifest{}, s.lost(ctx, doing, err)
 	}
-	if want := hex.EncodeToString(digest.Sum(nil)); m.SHA256 != want {
-		return vm.Manifest{}, &vm.Failure{Code: vm.InjectFailed, Message: fmt.Sprintf("the machine received files with digest %.64q, but %s was sent", m.SHA256, want)}
+	if want := SumText(digests.sum); said.Sum != want {
+		return vm.Manifest{}, &vm.Failure{Code: vm.InjectFailed, Message: fmt.Sprintf("the machine received files with the sum %.64q, but %s was sent", said.Sum, want)}
 	}
-	return m, nil
+	return digests.manifest(said), nil
 }
 
 // sourceError is a failure to read what is to be sent.
@@ -152,12 +149,12 @@ type sourceError struct{ err error }
 
 func (e *sourceError) Error() string { return e.err.Error() }
 
-func (s *Session) sendTar(tar io.Reader, digest hash.Hash, answered <-chan struct{}) error {
+func (s *Session) sendTar(tar io.Reader, digests io.Writer, answered <-chan struct{}) error {
 	buf := make([]byte, ChunkSize)
 	for {
 		n, err := io.ReadFull(tar, buf)
 		if n > 0 {
-			digest.Write(buf[:n])
+			_, _ = digests.Write(buf[:n]) // hashes take everything
 			if err := s.conn.Write(KindPut, buf[:n]); err != nil {
 				return err
 			}
@@ -300,53 +297,55 @@ func (s *Session) Get(ctx context.Context, patterns []string, limits vm.Limits, 
 		return vm.Result{}, s.lost(ctx, doing, err)
 	}
 	chunks := &tarChunks{conn: s.conn}
-	result, err := receiveTar(chunks, limits, w)
+	arrived, digests, err := receiveTar(chunks, limits, w)
+	var deleted []string
 	if err == nil {
-		err = s.receiveEnd(chunks, &result)
+		deleted, err = s.receiveEnd(chunks, arrived)
 	}
 	if err != nil {
 		return vm.Result{}, s.lost(ctx, doing, err)
 	}
-	return result, nil
+	return vm.Result{Manifest: digests.manifest(arrived), Deleted: deleted}, nil
 }
 
-func (s *Session) receiveEnd(chunks *tarChunks, result *vm.Result) error {
+// receiveEnd reads what follows a tar stream, and compares what the guest says of it
+// with what arrived. The paths it returns are sorted.
+func (s *Session) receiveEnd(chunks *tarChunks, arrived Tally) (deleted []string, err error) {
 	kind, payload := chunks.kind, chunks.payload
 	size := 0 // of the names
 	for kind == KindDeleted {
 		var names []string
 		if err := Decode(kind, payload, &names); err != nil {
-			return err
+			return nil, err
 		}
 		for _, name := range names {
 			if err := CheckName(name); err != nil {
-				return collectFailed("the machine lists as deleted what it must not: %v", err)
+				return nil, collectFailed("the machine lists as deleted what it must not: %v", err)
 			}
 		}
 		if size += vm.DeletedBytes(names); size > vm.MaxDeletedBytes {
-			return &vm.Failure{
+			return nil, &vm.Failure{
 				Code:    vm.ResultsTooLarge,
 				Message: fmt.Sprintf("the names of the deleted files take more than %d bytes; collect less of them", vm.MaxDeletedBytes),
 			}
 		}
-		if result.Deleted = append(result.Deleted, names...); len(result.Deleted) > maxDeleted {
-			return collectFailed("the machine lists more than %d deleted files", maxDeleted)
+		if deleted = append(deleted, names...); len(deleted) > maxDeleted {
+			return nil, collectFailed("the machine lists more than %d deleted files", maxDeleted)
 		}
-		var err error
 		if kind, payload, err = s.conn.Read(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	var end TarEnd
 	if err := s.expect(KindTarEnd, kind, payload, &end); err != nil {
-		return err
+		return nil, err
 	}
-	if end.Manifest != result.Manifest || end.Deleted != len(result.Deleted) {
-		return collectFailed("the results did not arrive whole: the machine sent %d files, %d bytes, digest %.64q and %d deletions; %d, %d, %s and %d arrived",
-			end.Files, end.Bytes, end.SHA256, end.Deleted, result.Files, result.Bytes, result.SHA256, len(result.Deleted))
+	if end.Tally != arrived || end.Deleted != len(deleted) {
+		return nil, collectFailed("the results did not arrive whole: the machine sent %d files, %d bytes, sum %.64q and %d deletions; %d, %d, %s and %d arrived",
+			end.Files, end.Bytes, end.Sum, end.Deleted, arrived.Files, arrived.Bytes, arrived.Sum, len(deleted))
 	}
-	slices.Sort(result.Deleted)
-	return nil
+	slices.Sort(deleted)
+	return deleted, nil
 }
 
 // Bye tells the guest that it is no longer needed, and closes the session.

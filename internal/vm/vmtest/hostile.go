@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -86,8 +87,8 @@ const turnOver = "turn_exceeded"
 var misbehaviours = []misbehaviour{
 	{rogue.NeverReady, "create", vm.BootFailed, "it did not answer within"},
 	{rogue.NeverReads, "inject", vm.StepTimeout, "putting files into the machine took longer than 2s"},
-	{rogue.EarlyAnswer, "inject", vm.InjectFailed, `the machine received files with digest ""`},
-	{rogue.AnotherDigest, "inject", vm.InjectFailed, `the machine received files with digest "0000`},
+	{rogue.EarlyAnswer, "inject", vm.InjectFailed, `the machine received files with the sum ""`},
+	{rogue.AnotherDigest, "inject", vm.InjectFailed, `the machine received files with the sum "0000`},
 	{rogue.FloodsLog, "run", turnOver, "the turn is over"},
 	{rogue.FloodsLines, "run", turnOver, "the turn is over"},
 	{rogue.EndlessLine, "run", turnOver, "the turn is over"},
@@ -107,7 +108,7 @@ var misbehaviours = []misbehaviour{
 	{rogue.OddFailure, "run", vm.MachineDied, `FAIL has the code "capacity_memory", which is not the guest's to give`},
 	{rogue.ExitsTwice, "collect", vm.MachineDied, "EXIT came where TAR_END was due"},
 	{rogue.LiesAboutSize, "collect", vm.CollectFailed, "the machine sent 1 files, 1099511627776 bytes"},
-	{rogue.LiesAboutDigest, "collect", vm.CollectFailed, `digest "0000`},
+	{rogue.LiesAboutDigest, "collect", vm.CollectFailed, `sum "0000`},
 	{rogue.EndlessTar, "collect", vm.ResultsTooLarge, "the results are larger than 10 files and 1000 bytes"},
 	{rogue.EndlessPadding, "collect", vm.ResultsTooLarge, "the results are larger than 10 files and 1000 bytes"},
 	{rogue.DeletesOutside, "collect", vm.CollectFailed, "the machine lists as deleted what it must not"},
@@ -176,9 +177,25 @@ func (m misbehaviour) requireEnd(t *testing.T, b vm.Backend, most time.Duration)
 	require.NoError(t, b.Destroy(context.Background(), m.how))
 }
 
-// meet takes a rogue through the steps until one fails, and returns how long that
-// one took.
+// meet meets a rogue. A step that it takes as it should may outlast its time on a
+// machine that is busy with other things: it is met again then.
 func (m misbehaviour) meet(t *testing.T, b vm.Backend) (step string, took time.Duration, err error) {
+	t.Helper()
+	const times = 4
+	for n := 1; ; n++ {
+		step, took, err = m.meetOnce(t, b)
+		var late *vm.Failure
+		if step == m.step || !errors.As(err, &late) || late.Code != vm.StepTimeout || n == times {
+			return step, took, err
+		}
+		t.Logf("%s was late: %v", step, err)
+		require.NoError(t, b.Destroy(context.Background(), m.how))
+	}
+}
+
+// meetOnce takes a rogue through the steps until one fails, and returns how long
+// that one took.
+func (m misbehaviour) meetOnce(t *testing.T, b vm.Backend) (step string, took time.Duration, err error) {
 	t.Helper()
 	var machine vm.VM
 	ctx, cancel := context.WithCancel(t.Context())
@@ -282,7 +299,7 @@ func Hostile(t *testing.T, newBackend, honest Backend, killGrace time.Duration, 
 			m, err := b.Create(t.Context(), spec("h"))
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = b.Destroy(context.Background(), "h") }) // when it did not end as it must
-			turn := cmp.Or(c.Turn, 30*time.Second)
+			turn := cmp.Or(c.Turn, 2*time.Minute)
 			ctx, cancel := context.WithTimeoutCause(t.Context(), turn, errOver)
 			defer cancel()
 			began := time.Now()

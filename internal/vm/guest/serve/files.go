@@ -3,8 +3,6 @@ package serve
 import (
 	"archive/tar"
 	"bufio"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -38,19 +36,19 @@ func (b *baseline) addDir(name string) {
 }
 
 type entry struct {
-	mode   fs.FileMode // permissions of a file, ModeSymlink of a link
-	size   int64
-	digest [sha256.Size]byte
-	stamp  stamp
-	link   string
+	mode  fs.FileMode // permissions of a file, ModeSymlink of a link
+	size  int64
+	sum   uint64
+	stamp stamp
+	link  string
 }
 
 // unpack extracts a tar stream into root, records it in base, and returns what
 // it held.
-func unpack(root *os.Root, stream io.Reader, base *baseline) (vm.Manifest, error) {
-	var m vm.Manifest
-	digest := sha256.New()
-	in := io.TeeReader(stream, digest)
+func unpack(root *os.Root, stream io.Reader, base *baseline) (guest.Tally, error) {
+	var m guest.Tally
+	sum := guest.NewSum()
+	in := io.TeeReader(stream, sum)
 	tr := tar.NewReader(in)
 	for {
 		h, err := tr.Next()
@@ -71,7 +69,7 @@ func unpack(root *os.Root, stream io.Reader, base *baseline) (vm.Manifest, error
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return m, err
 	}
-	m.SHA256 = hex.EncodeToString(digest.Sum(nil))
+	m.Sum = guest.SumText(sum)
 	base.clock.wait()
 	return m, nil
 }
@@ -105,7 +103,7 @@ func unpackEntry(root *os.Root, content io.Reader, h *tar.Header, base *baseline
 		if err != nil {
 			return err
 		}
-		e := entry{mode: perm, size: h.Size, digest: sum}
+		e := entry{mode: perm, size: h.Size, sum: sum}
 		if err := root.Chtimes(name, h.ModTime, h.ModTime); err != nil {
 			return err
 		}
@@ -124,15 +122,15 @@ func unpackEntry(root *os.Root, content io.Reader, h *tar.Header, base *baseline
 	}
 }
 
-func unpackFile(root *os.Root, name string, content io.Reader, perm fs.FileMode) (sum [sha256.Size]byte, err error) {
+func unpackFile(root *os.Root, name string, content io.Reader, perm fs.FileMode) (sum uint64, err error) {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return sum, err
 	}
-	digest := sha256.New()
-	_, err = io.Copy(io.MultiWriter(f, digest), content)
+	summed := guest.NewSum()
+	_, err = io.Copy(io.MultiWriter(f, summed), content)
 	err = errors.Join(err, f.Chmod(perm), f.Close())
-	return [sha256.Size]byte(digest.Sum(nil)), err
+	return summed.Sum64(), err
 }
 
 // changes is what differs from a baseline, in the order of a walk.
@@ -225,8 +223,8 @@ func differs(root *os.Root, name string, info fs.FileInfo, base *baseline) (bool
 	case base.clock.stampOf(info).same(before.stamp):
 		return false, nil
 	}
-	sum, err := digestFile(root, name)
-	return sum != before.digest, err
+	sum, err := sumFile(root, name)
+	return sum != before.sum, err
 }
 
 func isEmptyDir(root *os.Root, name string) (bool, error) {
@@ -242,25 +240,25 @@ func isEmptyDir(root *os.Root, name string) (bool, error) {
 	return false, err
 }
 
-func digestFile(root *os.Root, name string) (sum [sha256.Size]byte, err error) {
+func sumFile(root *os.Root, name string) (sum uint64, err error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return sum, err
 	}
 	defer f.Close()
-	digest := sha256.New()
-	if _, err := io.Copy(digest, f); err != nil {
-		return sum, err
+	summed := guest.NewSum()
+	if _, err := io.Copy(summed, f); err != nil {
+		return 0, err
 	}
-	return [sha256.Size]byte(digest.Sum(nil)), nil
+	return summed.Sum64(), nil
 }
 
 // sendChanges streams changes to the host.
 func (s *server) sendChanges(c changes) error {
-	digest := sha256.New()
+	sum := guest.NewSum()
 	frames := bufio.NewWriterSize(frameWriter{s.conn}, guest.ChunkSize)
-	tw := tar.NewWriter(io.MultiWriter(digest, frames))
-	var m vm.Manifest
+	tw := tar.NewWriter(io.MultiWriter(sum, frames))
+	var m guest.Tally
 	for _, e := range c.entries {
 		if err := s.sendEntry(tw, e); err != nil {
 			return err
@@ -278,8 +276,8 @@ func (s *server) sendChanges(c changes) error {
 	if err := s.sendDeleted(c.deleted); err != nil {
 		return err
 	}
-	m.SHA256 = hex.EncodeToString(digest.Sum(nil))
-	return s.conn.WriteJSON(guest.KindTarEnd, guest.TarEnd{Manifest: m, Deleted: len(c.deleted)})
+	m.Sum = guest.SumText(sum)
+	return s.conn.WriteJSON(guest.KindTarEnd, guest.TarEnd{Tally: m, Deleted: len(c.deleted)})
 }
 
 func (s *server) sendEntry(tw *tar.Writer, e change) error {

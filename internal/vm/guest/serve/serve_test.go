@@ -90,7 +90,7 @@ func TestHello(t *testing.T) {
 	kernel, err := exec.Command("uname", "-r").Output()
 	require.NoError(t, err)
 	require.Equal(t, strings.TrimSpace(string(kernel)), s.Hello().Kernel)
-	require.Equal(t, 3, s.Hello().Proto)
+	require.Equal(t, 4, s.Hello().Proto)
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	require.NoError(t, err)
 	require.Equal(t, strings.TrimSpace(string(boot)), s.BootID())

@@ -5,9 +5,7 @@ package rogue
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"tidewait/internal/vm"
 	"tidewait/internal/vm/guest"
 )
 
@@ -120,12 +117,12 @@ func (r *rogue) put(first []byte) error {
 	case NeverReads:
 		return r.freeze()
 	case EarlyAnswer:
-		if err := r.conn.WriteJSON(guest.KindPutOK, vm.Manifest{Files: 1}); err != nil {
+		if err := r.conn.WriteJSON(guest.KindPutOK, guest.Tally{Files: 1}); err != nil {
 			return err
 		}
 		return r.hang()
 	}
-	sum := sha256.New()
+	sum := guest.NewSum()
 	for chunk := first; len(chunk) > 0; {
 		sum.Write(chunk)
 		var err error
@@ -133,9 +130,9 @@ func (r *rogue) put(first []byte) error {
 			return err
 		}
 	}
-	m := vm.Manifest{SHA256: hex.EncodeToString(sum.Sum(nil))}
+	m := guest.Tally{Sum: guest.SumText(sum)}
 	if r.how == AnotherDigest {
-		m.SHA256 = strings.Repeat("0", 64)
+		m.Sum = strings.Repeat("0", 16)
 	}
 	return r.conn.WriteJSON(guest.KindPutOK, m)
 }
@@ -187,13 +184,14 @@ func (r *rogue) exec() error {
 func (r *rogue) get() error {
 	const file = "hello\n"
 	archive := tarOf("a", file)
-	digest := sha256.Sum256(archive)
-	end := guest.TarEnd{Manifest: vm.Manifest{Files: 1, Bytes: int64(len(file)), SHA256: hex.EncodeToString(digest[:])}}
+	sum := guest.NewSum()
+	sum.Write(archive)
+	end := guest.TarEnd{Tally: guest.Tally{Files: 1, Bytes: int64(len(file)), Sum: guest.SumText(sum)}}
 	switch r.how {
 	case LiesAboutSize:
 		end.Bytes = 1 << 40
 	case LiesAboutDigest:
-		end.SHA256 = strings.Repeat("0", 64)
+		end.Sum = strings.Repeat("0", 16)
 	case EndlessTar:
 		return r.endless(header("a", 1<<40))
 	case EndlessPadding:
