@@ -96,8 +96,7 @@ vuln: ## Look for known vulnerabilities in what is called; GOVULNDB names anothe
 
 .PHONY: licences
 licences: ## Write docs/licences.md: every dependency with its licence
-	go run ./build/licences > docs/licences.md.new
-	mv docs/licences.md.new docs/licences.md
+	@page=$$(go run ./build/licences) && printf '%s\n' "$$page" > docs/licences.md
 
 .PHONY: simulate
 simulate: ## Play the order of phases for SIMULATED_HOURS, event by event

@@ -168,14 +168,14 @@ func (p *product) showsWithItsCodecServer(w map[string]string) {
 	t.Helper()
 	b := startBrowser(t, p.Stack.UIURL)
 	page := p.page("mission.secret-work")
-	b.open(page, "User Metadata")
+	b.open(page, "No details available")
+	require.Contains(t, b.text(), "Codec Server could not connect")
 	require.NotContains(t, b.text(), "launched by")
 
 	codec, err := p.StartCodecServer(t.Context())
 	require.NoError(t, err)
 	b.open(page, "launched by")
 	require.Contains(t, b.text(), w["actor"])
-	b.open(strings.Replace(page, "user-metadata", "history", 1), "Event History")
 
 	show := func(args ...string) string {
 		cmd := exec.CommandContext(t.Context(), devstacktest.TemporalCLI(t), append([]string{

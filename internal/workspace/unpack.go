@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 )
 
 // Unpacked counts what [Unpack] wrote.
@@ -68,6 +69,9 @@ func unpackOne(content io.Reader, header *tar.Header, root *os.Root, counts *Unp
 	default:
 		return fmt.Errorf("%q is neither a file, a directory nor a symbolic link", header.Name)
 	}
+	if isSparse(header) {
+		return fmt.Errorf("%q has holes, which no file of a checkout has", header.Name)
+	}
 	mode := fs.FileMode(0o666) // what the user's mask leaves of it, as git does
 	if header.Mode&0o100 != 0 {
 		mode = 0o777
@@ -80,6 +84,17 @@ func unpackOne(content io.Reader, header *tar.Header, root *os.Root, counts *Unp
 	counts.Files++
 	counts.Bytes += n
 	return errors.Join(err, file.Close())
+}
+
+// isSparse reports whether a file says that it has holes: a few bytes of a stream
+// would become as many of the disk as they like.
+func isSparse(header *tar.Header) bool {
+	for name := range header.PAXRecords {
+		if strings.HasPrefix(name, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 // empty removes everything in a directory.
