@@ -272,15 +272,19 @@ func (a *application) await(retry time.Duration) error {
 
 // quiet reports whether nothing is under way, and nothing has come that is not
 // looked at yet.
-func (a *application) quiet() bool {
+func (a *application) quiet() bool { return a.settled() && a.wake.Len() == 0 }
+
+// settled reports whether nothing is under way or has come that another run would
+// not see by itself. It looks at once, so that a wake that is left unread is no loss.
+func (a *application) settled() bool {
 	return a.wanted == a.seen && !a.again && len(a.underway) == 0 && len(a.results) == 0 &&
-		a.wake.Len() == 0 && a.nudge.Len() == 0 && workflow.AllHandlersFinished(a.ctx)
+		a.nudge.Len() == 0 && workflow.AllHandlersFinished(a.ctx)
 }
 
 // tooLong reports whether the history is to be begun anew, at a moment when
-// nothing is lost by that.
+// nothing is lost by that. One that is woken faster than it looks has such moments.
 func (a *application) tooLong() bool {
-	return workflow.GetInfo(a.ctx).GetContinueAsNewSuggested() && a.quiet()
+	return workflow.GetInfo(a.ctx).GetContinueAsNewSuggested() && a.settled()
 }
 
 func (a *application) resume() AppResume {

@@ -367,6 +367,26 @@ func TestApplicationKeepsItsStateAcrossRuns(t *testing.T) {
 	require.Equal(t, failingApp(0).Backoff, s.looks()[0].Backoff)
 }
 
+// TestApplicationThatIsWokenFasterThanItLooksBeginsAnew: a wake that comes with each
+// look does not have the history grow for ever.
+func TestApplicationThatIsWokenFasterThanItLooksBeginsAnew(t *testing.T) {
+	e := newEnv(t)
+	looks := 0
+	e.assess = func(context.Context, workflows.AssessInput) (workflows.AssessResult, error) {
+		if looks++; looks == 3 {
+			e.SetContinueAsNewSuggested(true)
+		}
+		if looks < 50 {
+			e.SignalWorkflow(api.SignalWake, nil)
+		}
+		return failingApp(0), nil
+	}
+	e.upserts(waitsFor("backoff", "command_failed", "manifest unknown", since))
+	var again *workflow.ContinueAsNewError
+	require.ErrorAs(t, e.application(appInput), &again)
+	require.Equal(t, 3, looks)
+}
+
 // TestApplicationOnAServer runs what the engine does: updates that start the
 // workflow where there is none, a storm of signals, and what a person sees then.
 func TestApplicationOnAServer(t *testing.T) {

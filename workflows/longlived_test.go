@@ -21,8 +21,8 @@ import (
 )
 
 // TestApplicationLivesLong wakes an application again and again, ten times at once
-// on average, on a server that has it begin its history anew after less than a
-// hundred wakes. Each look counts one more failure on what the look before had left,
+// on average and faster than it looks, on a server that has it begin its history anew
+// after less than a hundred wakes. Each look counts one more failure on what the look before had left,
 // so that whatever were forgotten between two runs would be missing from then on.
 func TestApplicationLivesLong(t *testing.T) {
 	wakes := 1000

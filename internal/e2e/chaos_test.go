@@ -32,7 +32,7 @@ import (
 // always played; make faults plays more.
 func TestChaos(t *testing.T) {
 	long(t, 80*time.Second)
-	began, until := time.Now(), faultMinutes(t)
+	until := faultMinutes(t)
 	seed, first := uint64(7), 0
 	if faultSettings.seed != "" {
 		var err error
@@ -50,7 +50,7 @@ func TestChaos(t *testing.T) {
 		worker = buildWithClock(t)
 	}
 	c := startChaos(t, worker, clocks)
-	table := &chaosTable{}
+	table, began := &chaosTable{}, time.Now()
 	t.Cleanup(func() { t.Log(table) })
 	for round := first; round == first || time.Since(began) < until; round++ {
 		r := drawChaos(seed, round, until > 0)

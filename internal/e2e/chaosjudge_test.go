@@ -311,7 +311,8 @@ func (c *chaos) leavesNothing(l chaosLoad) {
 
 // machineProcesses lists processes in namespaces of their own that were made of a
 // node's directory, and those that work there. Whoever shares the test's namespace
-// sees the file systems that the test has mounted.
+// sees the file systems that the test has mounted, and so does init, of which nobody
+// is told which namespace it is in.
 func (c *chaos) machineProcesses() []string {
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	require.NoError(c.t, err)
@@ -327,7 +328,7 @@ func (c *chaos) machineProcesses() []string {
 		namespace, _ := os.Readlink(filepath.Join(dir, "ns", "mnt"))
 		mounts, _ := os.ReadFile(filepath.Join(dir, "mountinfo"))
 		cwd, _ := os.Readlink(filepath.Join(dir, "cwd"))
-		if strings.HasPrefix(cwd, nodes) || namespace != own && strings.Contains(string(mounts), nodes) {
+		if strings.HasPrefix(cwd, nodes) || namespace != "" && namespace != own && strings.Contains(string(mounts), nodes) {
 			found = append(found, filepath.Base(dir)+" "+strings.ReplaceAll(string(line), "\x00", " "))
 		}
 	}
