@@ -30,7 +30,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	use(filepath.Join(bin, "tidewait-worker"))
 	p := startServices(t, current, keepRuns)
-	next := buildWorker(t, "-ldflags", "-X main.version=0.1.0-next")
+	next := buildWorker(t, "-ldflags", "-X tidewait/internal/release.version=0.1.0-next")
 	engines := []*local.Worker{p.role("engine-1", "engine"), p.role("engine-2", "engine")}
 	gateway := p.role("gateway", "gateway", "TIDEWAIT_GATEWAY_ID=gw")
 	nodes := map[string]*local.Worker{}
