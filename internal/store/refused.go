@@ -16,7 +16,7 @@ import (
 // refuseAgentSQL remembers a refusal. A row that nobody renewed for a day is of an
 // agent that was stopped or given another name.
 const refuseAgentSQL = `
-WITH gone AS (DELETE FROM refused_agents WHERE heard_at < clock_timestamp() - interval '1 day' AND node_id <> $1)
+WITH forgotten AS (DELETE FROM refused_agents WHERE heard_at < clock_timestamp() - interval '1 day' AND node_id <> $1)
 INSERT INTO refused_agents AS r (node_id, version, protocol, code, reason) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (node_id) DO UPDATE SET version = EXCLUDED.version, protocol = EXCLUDED.protocol, code = EXCLUDED.code,
     reason = EXCLUDED.reason, heard_at = clock_timestamp(),
