@@ -276,9 +276,9 @@ func TestOtherProtocol(t *testing.T) {
 	hello, err := json.Marshal(Hello{Proto: 1})
 	require.NoError(t, err)
 	_, err = Open(t.Context(), readOnly{bytes.NewReader(framed(KindHello, hello))})
-	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 3")
+	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 4")
 	_, err = Resume(t.Context(), readOnly{bytes.NewReader(framed(KindHello, hello))})
-	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 3")
+	requireCode(t, err, vm.MachineDied, "speaks protocol 1, this program 4")
 }
 
 // TestReadyAnswersItsInit gives back another nonce than INIT's, as a guest would
