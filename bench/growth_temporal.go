@@ -196,20 +196,9 @@ func (m *reconciling) deployTo(ctx context.Context, n int) error {
 // driftTimes scales components to 0 behind the engine's back, and returns when its
 // commands came, in milliseconds after the events.
 func (m *reconciling) driftTimes(ctx context.Context, n int) (took sample, err error) {
-	events, err := m.product.nats.SubscribeSync("wasmbus.evt." + wadm.DefaultLattice + ".component_scaled")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = events.Unsubscribe() }()
-	if err := m.product.nats.Flush(); err != nil {
-		return nil, err
-	}
-	for i := range n {
-		w, err := m.drift(ctx, i%m.apps, partComponents[i%len(partComponents)], events)
-		if err != nil {
-			return nil, err
-		}
+	ways, err := m.driftWays(ctx, n)
+	for _, w := range ways {
 		took = append(took, w.whole())
 	}
-	return took, nil
+	return took, err
 }

@@ -18,21 +18,13 @@ import (
 func (m *reconciling) drifts(ctx context.Context) ([]line, error) {
 	n := m.repetitions(50, 3)
 	m.say("reconcile: scaling %d components to 0", n)
-	events, err := m.product.nats.SubscribeSync("wasmbus.evt." + wadm.DefaultLattice + ".component_scaled")
+	ways, err := m.driftWays(ctx, n)
 	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = events.Unsubscribe() }()
-	if err := m.product.nats.Flush(); err != nil {
 		return nil, err
 	}
 	var whole, share sample
 	shares := make([]sample, 4)
-	for i := range n {
-		w, err := m.drift(ctx, i%m.apps, partComponents[i%len(partComponents)], events)
-		if err != nil {
-			return nil, err
-		}
+	for _, w := range ways {
 		whole, share = append(whole, w.whole()), append(share, 100*w.temporal/w.whole())
 		for k, ms := range []float64{w.noticed, w.assess, w.temporal, w.sent} {
 			shares[k] = append(shares[k], ms)
@@ -48,6 +40,25 @@ func (m *reconciling) drifts(ctx context.Context) ([]line, error) {
 		lines = append(lines, line{measure: "of that, " + name + ", p50", figure: shares[k].medians(parts), unit: " ms"})
 	}
 	return append(lines, line{measure: "Temporal's share, p50", figure: share.medians(parts), unit: " %"}), nil
+}
+
+// driftWays does so n times.
+func (m *reconciling) driftWays(ctx context.Context, n int) ([]way, error) {
+	events, err := m.product.nats.SubscribeSync("wasmbus.evt." + wadm.DefaultLattice + ".component_scaled")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = events.Unsubscribe() }()
+	if err := m.product.nats.Flush(); err != nil {
+		return nil, err
+	}
+	ways := make([]way, n)
+	for i := range ways {
+		if ways[i], err = m.drift(ctx, i%m.apps, partComponents[i%len(partComponents)], events); err != nil {
+			return nil, err
+		}
+	}
+	return ways, nil
 }
 
 // drift scales one component to 0 on its host.

@@ -121,18 +121,18 @@ func connects(t *testing.T, n config.NATS, refusal string) {
 }
 
 func TestConnectNATSWithCredentials(t *testing.T) {
-	operator, account := keyPair(t, nkeys.CreateOperator), keyPair(t, nkeys.CreateAccount)
-	accountJWT, err := jwt.NewAccountClaims(public(t, account)).Encode(operator)
+	operator, account := natstest.KeyPair(t, nkeys.CreateOperator), natstest.KeyPair(t, nkeys.CreateAccount)
+	accountJWT, err := jwt.NewAccountClaims(natstest.Public(t, account)).Encode(operator)
 	require.NoError(t, err)
 	accounts := &server.MemAccResolver{}
-	require.NoError(t, accounts.Store(public(t, account), accountJWT))
+	require.NoError(t, accounts.Store(natstest.Public(t, account), accountJWT))
 	authority := tlstest.NewAuthority(t, "ours")
 	s := natstest.Start(t, &server.Options{
-		TrustedKeys: []string{public(t, operator)}, AccountResolver: accounts,
+		TrustedKeys: []string{natstest.Public(t, operator)}, AccountResolver: accounts,
 		TLS: true, TLSTimeout: 5, TLSConfig: authority.Config(t, authority.Server(t), false),
 	})
 	known := credentials(t, account, time.Time{})
-	stranger := credentials(t, keyPair(t, nkeys.CreateAccount), time.Time{})
+	stranger := credentials(t, natstest.KeyPair(t, nkeys.CreateAccount), time.Time{})
 	expired := credentials(t, account, time.Now().Add(-time.Hour))
 	nothing := write(t, filepath.Join(t.TempDir(), "nothing.creds"), "nothing")
 	refused := "cannot connect to NATS at " + s.ClientURL() + ": nats: Authorization Violation; the server does not know "
@@ -165,8 +165,8 @@ func TestConnectNATSWithCredentials(t *testing.T) {
 // credentials makes a user of an account and returns the file that it connects with.
 func credentials(t *testing.T, account nkeys.KeyPair, expires time.Time) string {
 	t.Helper()
-	user := keyPair(t, nkeys.CreateUser)
-	claims := jwt.NewUserClaims(public(t, user))
+	user := natstest.KeyPair(t, nkeys.CreateUser)
+	claims := jwt.NewUserClaims(natstest.Public(t, user))
 	if !expires.IsZero() {
 		claims.Expires = expires.Unix()
 	}
@@ -179,18 +179,4 @@ func credentials(t *testing.T, account nkeys.KeyPair, expires time.Time) string 
 		text = []byte("-----BEGIN NATS USER JWT-----\n" + token + "\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n" + string(seed) + "\n------END USER NKEY SEED------\n")
 	}
 	return write(t, filepath.Join(t.TempDir(), "user.creds"), string(text))
-}
-
-func keyPair(t *testing.T, create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
-	t.Helper()
-	pair, err := create()
-	require.NoError(t, err)
-	return pair
-}
-
-func public(t *testing.T, pair nkeys.KeyPair) string {
-	t.Helper()
-	key, err := pair.PublicKey()
-	require.NoError(t, err)
-	return key
 }

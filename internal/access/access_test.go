@@ -21,12 +21,12 @@ import (
 // TestUsersInJWTs gives two nodes and an engine their permissions in credentials, as a
 // server with an operator has them.
 func TestUsersInJWTs(t *testing.T) {
-	operator, account := keys(t, nkeys.CreateOperator), keys(t, nkeys.CreateAccount)
+	operator, account := natstest.KeyPair(t, nkeys.CreateOperator), natstest.KeyPair(t, nkeys.CreateAccount)
 	known := &server.MemAccResolver{}
-	token, err := jwt.NewAccountClaims(public(t, account)).Encode(operator)
+	token, err := jwt.NewAccountClaims(natstest.Public(t, account)).Encode(operator)
 	require.NoError(t, err)
-	require.NoError(t, known.Store(public(t, account), token))
-	s := natstest.Start(t, &server.Options{TrustedKeys: []string{public(t, operator)}, AccountResolver: known})
+	require.NoError(t, known.Store(natstest.Public(t, account), token))
+	s := natstest.Start(t, &server.Options{TrustedKeys: []string{natstest.Public(t, operator)}, AccountResolver: known})
 
 	engine, _ := connect(t, s, account, access.Engine())
 	a, refused := connect(t, s, account, access.Node("node-a"))
@@ -47,8 +47,8 @@ func TestUsersInJWTs(t *testing.T) {
 
 func connect(t *testing.T, s *server.Server, account nkeys.KeyPair, u access.User) (*nats.Conn, <-chan error) {
 	t.Helper()
-	pair := keys(t, nkeys.CreateUser)
-	claims := jwt.NewUserClaims(public(t, pair))
+	pair := natstest.KeyPair(t, nkeys.CreateUser)
+	claims := jwt.NewUserClaims(natstest.Public(t, pair))
 	claims.Name = u.Name
 	claims.Pub.Allow.Add(u.Publish...)
 	claims.Sub.Allow.Add(u.Subscribe...)
@@ -69,18 +69,4 @@ func connect(t *testing.T, s *server.Server, account nkeys.KeyPair, u access.Use
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc, refused
-}
-
-func keys(t *testing.T, create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
-	t.Helper()
-	pair, err := create()
-	require.NoError(t, err)
-	return pair
-}
-
-func public(t *testing.T, pair nkeys.KeyPair) string {
-	t.Helper()
-	key, err := pair.PublicKey()
-	require.NoError(t, err)
-	return key
 }

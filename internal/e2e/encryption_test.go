@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	enumspb "go.temporal.io/api/enums/v1"
 	"google.golang.org/protobuf/proto"
 
 	"tidewait/internal/devstack"
@@ -128,15 +127,7 @@ func (p *product) rawHistory(ids ...string) []byte {
 		require.NoError(p.t, err)
 		raw, err := proto.Marshal(desc.RawResponse)
 		require.NoError(p.t, err)
-		all = append(all, raw...)
-		events := p.temporal.GetWorkflowHistory(context.Background(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-		for events.HasNext() {
-			event, err := events.Next()
-			require.NoError(p.t, err)
-			raw, err := proto.Marshal(event)
-			require.NoError(p.t, err)
-			all = append(all, raw...)
-		}
+		all = append(append(all, raw...), p.eventsOf(id, "")...)
 	}
 	return all
 }

@@ -230,14 +230,22 @@ func (p *product) histories() []byte {
 	require.NoError(p.t, err)
 	require.NotEmpty(p.t, list.Executions)
 	for _, e := range list.Executions {
-		events := p.temporal.GetWorkflowHistory(ctx, e.Execution.WorkflowId, e.Execution.RunId, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-		for events.HasNext() {
-			event, err := events.Next()
-			require.NoError(p.t, err)
-			raw, err := proto.Marshal(event)
-			require.NoError(p.t, err)
-			all = append(all, raw...)
-		}
+		all = append(all, p.eventsOf(e.Execution.WorkflowId, e.Execution.RunId)...)
+	}
+	return all
+}
+
+// eventsOf are those of one run of a workflow, as the server sends them.
+func (p *product) eventsOf(workflow, run string) []byte {
+	p.t.Helper()
+	var all []byte
+	events := p.temporal.GetWorkflowHistory(context.Background(), workflow, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		require.NoError(p.t, err)
+		raw, err := proto.Marshal(event)
+		require.NoError(p.t, err)
+		all = append(all, raw...)
 	}
 	return all
 }
