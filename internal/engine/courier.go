@@ -173,11 +173,14 @@ func (c *Courier) reviseOne(ctx context.Context, n ledger.News) error {
 	if kept {
 		return c.Begin(ctx, n.Key, n.Revision)
 	}
-	_, err = c.Temporal.UpdateWorkflow(ctx, revision(n.Key, n.Revision))
+	handle, err := c.Temporal.UpdateWorkflow(ctx, revision(n.Key, n.Revision))
 	if isGone(err) {
 		return nil // nothing is kept, and nobody has to be told
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return handle.Get(ctx, nil)
 }
 
 // isGone reports whether an error says that there is no such workflow that runs.

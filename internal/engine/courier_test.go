@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -464,6 +465,48 @@ func TestWhatIsNotKeptNeedsNoWorkflow(t *testing.T) {
 	courier.Kick()
 	c.eventually("the workflow is not told", func() bool { return slices.Contains(c.revisions("undeployed"), app.Revision) })
 	c.eventually("the outbox is not emptied", func() bool { return c.left("temporal") == 0 })
+}
+
+// TestARefusedRevisionIsCarriedAgain tells the workflow of an application that is not
+// kept any more, which refuses twice, as one that cannot read what it is told.
+func TestARefusedRevisionIsCarriedAgain(t *testing.T) {
+	t.Parallel()
+	c := startCarrying(t)
+	c.put("shop", "")
+	c.deploy("shop")
+	c.undeploy("shop")
+	app, err := c.store.Application(t.Context(), west("shop"))
+	require.NoError(t, err)
+	w := worker.New(c.temporal, "stubborn", worker.Options{DisableRegistrationAliasing: true})
+	w.RegisterWorkflowWithOptions(stubborn, workflow.RegisterOptions{Name: "stubborn"})
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	run, err := c.temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: "app.default.west.shop", TaskQueue: "stubborn"}, "stubborn")
+	require.NoError(t, err)
+	c.run()
+
+	var told int64
+	require.NoError(t, run.Get(t.Context(), &told))
+	require.Equal(t, app.Revision, told)
+	c.eventually("the outbox is not emptied", func() bool { return c.left("temporal") == 0 })
+}
+
+// stubborn refuses two revisions, and ends with the last one there is after them.
+func stubborn(ctx workflow.Context) (revision int64, err error) {
+	refused := 0
+	err = workflow.SetUpdateHandler(ctx, api.UpdateRevise, func(_ workflow.Context, r api.AppRevision) error {
+		if refused < 2 {
+			refused++
+			return errors.New("cannot read it")
+		}
+		revision = r.Revision
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	err = workflow.Await(ctx, func() bool { return revision > 0 && workflow.AllHandlersFinished(ctx) })
+	return revision, err
 }
 
 // TestTheLatticesWorkflowIsToldOnlyWhenItMayEnd: an observer that is there sees
