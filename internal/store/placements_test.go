@@ -64,7 +64,8 @@ func TestPlacements(t *testing.T) {
 // world is what the engines of the test share.
 type world struct {
 	t      *testing.T
-	db     *pgx.Conn // for audits, and for the clock
+	db     *pgx.Conn    // for audits, and for the clock
+	s      *store.Store // of whom nothing breaks, for the gateway
 	url    string
 	lanes  []*lane
 	agents []*placeAgent
@@ -97,12 +98,11 @@ type placeAgent struct {
 func newWorld(t *testing.T, seed uint64, target int64) *world {
 	t.Helper()
 	s, db := open(t, patient)
-	w := &world{t: t, db: db, url: db.Config().ConnString(), target: target, counts: map[string]int{}, placed: map[string]string{}, lingers: map[string]bool{}}
+	w := &world{t: t, db: db, s: s, url: db.Config().ConnString(), target: target, counts: map[string]int{}, placed: map[string]string{}, lingers: map[string]bool{}}
 	// What a crash of the server may cost is not what this is about.
 	_, err := db.Exec(t.Context(), "ALTER DATABASE "+pgx.Identifier{db.Config().Database}.Sanitize()+" SET synchronous_commit = off")
 	require.NoError(t, err)
-	_, err = s.GatewayHeartbeat(t.Context(), api.GatewayHeartbeat{Gateway: "gw"})
-	require.NoError(t, err)
+	w.beat()
 	_, err = s.Listen(t.Context())
 	require.NoError(t, err)
 	_, err = db.Exec(t.Context(), "UPDATE listening SET since = since - interval '1 day'")
@@ -124,6 +124,13 @@ func newWorld(t *testing.T, seed uint64, target int64) *world {
 		w.lanes = append(w.lanes, l)
 	}
 	return w
+}
+
+// beat lets the gateway of all missions live on.
+func (w *world) beat() {
+	w.t.Helper()
+	_, err := w.s.GatewayHeartbeat(w.t.Context(), api.GatewayHeartbeat{Gateway: "gw"})
+	require.NoError(w.t, err)
 }
 
 // speak is a heartbeat. What it says and what the agent does take turns.
@@ -194,6 +201,7 @@ func (w *world) run() {
 			w.still.Lock()
 			w.audit()
 			w.still.Unlock()
+			w.beat()
 		}
 	}
 }
