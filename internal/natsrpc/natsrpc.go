@@ -284,5 +284,5 @@ func CheckReply(reply *nats.Msg) error {
 // who answered do not work together.
 func IsSkew(err error) bool {
 	var refused *api.Error
-	return errors.As(err, &refused) && (refused.Code == release.CodeTooOld || refused.Code == release.CodeTooNew)
+	return errors.As(err, &refused) && release.IsCode(refused.Code)
 }

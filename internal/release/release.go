@@ -137,8 +137,11 @@ func (s *Skew) Refusal() string { return s.Code() + ": " + s.Error() }
 // IsRefusal reports whether text is a [Skew.Refusal].
 func IsRefusal(text string) bool {
 	code, _, _ := strings.Cut(text, ": ")
-	return code == CodeTooOld || code == CodeTooNew
+	return IsCode(code)
 }
+
+// IsCode reports whether code is that of a refusal.
+func IsCode(code string) bool { return code == CodeTooOld || code == CodeTooNew }
 
 func (s *Skew) Error() string {
 	how, remedy := "too old for", "upgrade what asks"
