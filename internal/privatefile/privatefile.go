@@ -26,13 +26,11 @@ func Read(path string, most int64) ([]byte, error) {
 	}
 	defer file.Close()
 	info, err := file.Stat()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, unreadable(err)
-	case !info.Mode().IsRegular():
-		return nil, errors.New("is not a regular file")
-	case info.Mode()&open != 0:
-		return nil, fmt.Errorf("is not safe: its mode is %04o, so that others may read or change it; make it 0600", info.Mode().Perm())
+	}
+	if err := Check(info); err != nil {
+		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err != nil {
@@ -42,6 +40,18 @@ func Read(path string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("is larger than %d bytes", most)
 	}
 	return data, nil
+}
+
+// Check returns an error for what is no regular file, or may be read by others or
+// written by the group. It reads on after the file's name.
+func Check(info fs.FileInfo) error {
+	switch mode := info.Mode(); {
+	case !mode.IsRegular():
+		return errors.New("is not a regular file")
+	case mode&open != 0:
+		return fmt.Errorf("is not safe: its mode is %04o, so that others may read or change it; make it 0600", mode.Perm())
+	}
+	return nil
 }
 
 // unreadable leaves the path out, which the caller names.

@@ -2,18 +2,16 @@ package source
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"syscall"
+
+	"tidewait/internal/privatefile"
 )
 
-// What others must not be able to do.
-const (
-	openDir  fs.FileMode = 0o022 // write
-	openFile fs.FileMode = 0o027 // read, or write as the group
-)
+// openDir are the bits of a directory's mode that let others write to it.
+const openDir fs.FileMode = 0o022
 
 // file reads a file of the directory. Links may lead to other files in it, and
 // nowhere else.
@@ -50,13 +48,11 @@ func whyClosed(err error) string {
 
 func read(file *os.File) (value []byte, why string) {
 	info, err := file.Stat()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, "cannot be read"
-	case !info.Mode().IsRegular():
-		return nil, "is not a regular file"
-	case info.Mode()&openFile != 0:
-		return nil, fmt.Sprintf("is not safe: its mode is %04o, so that others may read or change it; make it 0600", info.Mode().Perm())
+	}
+	if err := privatefile.Check(info); err != nil {
+		return nil, err.Error()
 	}
 	value, err = io.ReadAll(io.LimitReader(file, maxRead+1))
 	if err != nil {
