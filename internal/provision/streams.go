@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"reflect"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -90,20 +90,18 @@ func keep(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConf
 	case err != nil:
 		return fmt.Errorf("look at stream %s: %w", want.Name, explained(js, err))
 	}
-	next := stream.CachedInfo().Config
-	if same(next, want) {
+	have := stream.CachedInfo().Config
+	next := have
+	next.Description, next.Subjects = want.Description, want.Subjects
+	next.MaxAge, next.MaxBytes = want.MaxAge, want.MaxBytes
+	next.AllowDirect, next.Replicas = want.AllowDirect, max(1, want.Replicas)
+	if reflect.DeepEqual(next, have) {
 		return nil
 	}
-	next.Description, next.Subjects, next.MaxAge, next.MaxBytes, next.AllowDirect, next.Replicas = want.Description, want.Subjects, want.MaxAge, want.MaxBytes, want.AllowDirect, want.Replicas
 	if _, err := js.UpdateStream(ctx, next); err != nil {
 		return fmt.Errorf("change stream %s to what the settings say: %w", want.Name, explained(js, err))
 	}
 	return nil
-}
-
-func same(have, want jetstream.StreamConfig) bool {
-	return have.Description == want.Description && slices.Equal(have.Subjects, want.Subjects) && have.MaxAge == want.MaxAge &&
-		have.MaxBytes == want.MaxBytes && have.AllowDirect == want.AllowDirect && have.Replicas == max(1, want.Replicas)
 }
 
 // explained says of a request that had no answer that NATS did not let it through,
