@@ -77,13 +77,7 @@ func (o Options) latticeAdvice(waits []api.Wait) string {
 	for _, code := range codes {
 		w := byCode[code]
 		out += "about " + o.paint(yellow, Clean(code)) + "\n"
-		here, label := remedy.ShowLattice("", w.Account, w.Lattice).Command, "you can"
-		for _, r := range remedy.Of(w) {
-			if r.Command != here {
-				out += o.remedy(label, r)
-				label = ""
-			}
-		}
+		out += o.remedies(w, remedy.ShowLattice("", w.Account, w.Lattice).Command)
 	}
 	return out
 }

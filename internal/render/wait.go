@@ -80,6 +80,11 @@ func (o Options) youCan(w api.Wait) string {
 	if w.Application != "" {
 		here = remedy.App{Account: w.Account, Lattice: w.Lattice, Name: w.Application}.Do("", "status").Command
 	}
+	return o.remedies(w, here)
+}
+
+// remedies are those of w but for the command here, which shows what is shown.
+func (o Options) remedies(w api.Wait, here string) string {
 	out, label := "", "you can"
 	for _, r := range remedy.Of(w) {
 		if r.Command == here {
