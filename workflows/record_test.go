@@ -83,11 +83,7 @@ func recordCancelledInQueue(s server, f *fakes) {
 }
 
 func recordCancelledNatively(s server, f *fakes) {
-	g := newGate()
-	f.executeRun = g.run
-	s.serve(f)
-	s.startPhase(phaseInput())
-	g.await(s.t)
+	s.runPhase(f)
 	require.NoError(s.t, s.CancelWorkflow(s.t.Context(), surveyID, ""))
 }
 
@@ -146,11 +142,7 @@ func recordNodeLostForGood(s server, f *fakes) {
 
 // recordRunWaits tells a phase that its run waits for secrets, and that it has them.
 func recordRunWaits(s server, f *fakes) {
-	g := newGate()
-	f.executeRun = g.run
-	s.serve(f)
-	s.startPhase(phaseInput())
-	g.await(s.t)
+	g := s.runPhase(f)
 	for _, waits := range []ledger.RunWaits{
 		{RunID: "r7-1", Code: "gateway_unreachable", Reason: "gateway gw-1 does not seal the secrets of run r7-1", Since: since, Bound: since.Add(time.Hour)},
 		{RunID: "r7-1"},
@@ -227,12 +219,7 @@ func recordMissionPhaseFailed(s server, f *fakes) {
 }
 
 func recordMissionPhaseTerminated(s server, f *fakes) {
-	g := newGate()
-	f.executeRun = g.run
-	s.serve(f)
-	_, err := s.launch(launchRequest)
-	require.NoError(s.t, err)
-	g.await(s.t)
+	s.runMission(f)
 	require.NoError(s.t, s.TerminateWorkflow(s.t.Context(), surveyID, "", "enough"))
 }
 

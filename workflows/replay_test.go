@@ -289,11 +289,7 @@ func recordExpired(s server, f *fakes) {
 }
 
 func recordCancelled(s server, f *fakes) {
-	g := newGate()
-	f.executeRun = g.run
-	s.serve(f)
-	s.startPhase(phaseInput())
-	g.await(s.t)
+	s.runPhase(f)
 	require.NoError(s.t, s.SignalWorkflow(s.t.Context(), surveyID, "", api.SignalCancel, api.Cancel{Actor: "ann", Reason: "wrong branch"}))
 }
 
@@ -407,23 +403,13 @@ func recordTwoPhases(s server, f *fakes) {
 }
 
 func recordMissionCancelled(s server, f *fakes) {
-	g := newGate()
-	f.executeRun = g.run
-	s.serve(f)
-	_, err := s.launch(launchRequest)
-	require.NoError(s.t, err)
-	g.await(s.t)
+	s.runMission(f)
 	require.NoError(s.t, s.SignalWorkflow(s.t.Context(), missionID, "", api.SignalCancel, api.Cancel{Actor: "ann", Reason: "wrong branch"}))
 }
 
 func recordReset(s server, f *fakes) {
-	g := newGate()
-	f.executeRun = g.run
 	newBook(f)
-	s.serve(f)
-	_, err := s.launch(launchRequest)
-	require.NoError(s.t, err)
-	g.await(s.t)
+	g := s.runMission(f)
 	s.reset(missionID, firstTask)
 	s.awaitFollowing(2)
 	close(g.opened)

@@ -124,6 +124,30 @@ const (
 	reportID  = "phase.port.report"
 )
 
+// runPhase starts a phase, and returns when its run has begun; the gate lets it end.
+func (s server) runPhase(f *fakes) gate {
+	s.t.Helper()
+	g := newGate()
+	f.executeRun = g.run
+	s.serve(f)
+	s.startPhase(phaseInput())
+	g.await(s.t)
+	return g
+}
+
+// runMission launches a mission, and returns when the run of its first phase has
+// begun; the gate lets it end.
+func (s server) runMission(f *fakes) gate {
+	s.t.Helper()
+	g := newGate()
+	f.executeRun = g.run
+	s.serve(f)
+	_, err := s.launch(launchRequest)
+	require.NoError(s.t, err)
+	g.await(s.t)
+	return g
+}
+
 func (s server) startPhase(in workflows.PhaseInput) client.WorkflowRun {
 	s.t.Helper()
 	run, err := s.ExecuteWorkflow(s.t.Context(), client.StartWorkflowOptions{
