@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 const (
 	fleetSize  = 1000
 	batchSize  = 100
+	largeBatch = 1000
 	pool       = "process"
 	poolConns  = 40
 	oneAtATime = ", one at a time"
@@ -31,7 +33,8 @@ const (
 
 // placements measures how fast phases get nodes: through the store one at a
 // time, through the placer, which serves those that ask together in one pass,
-// and a hundred to a pass. The reference is a transaction of one INSERT.
+// and a hundred and a thousand to a pass. The reference is a transaction of one
+// INSERT.
 func placements(ctx context.Context, b *bench) ([]line, error) {
 	m := &placing{bench: b}
 	m.say("starting Postgres, with %d nodes", fleetSize)
@@ -125,6 +128,7 @@ func (m *placing) connect(ctx context.Context) error {
 // rates are the figures of one number of clients.
 type rates struct {
 	insert, place, finish, both, placer, batch sample
+	large, own, postgres                       sample // a thousand a pass, and the processor time of each placement
 }
 
 func (m *placing) measure(ctx context.Context) ([]line, error) {
@@ -161,13 +165,21 @@ func (r rates) lines(clients int) []line {
 	one := func(measure string, figure sample, a *aim) line {
 		return line{measure: who + measure, figure: figure, unit: "/s", reference: "INSERT", known: r.insert, aim: a}
 	}
-	return []line{
+	lines := []line{
 		one("place"+oneAtATime, r.place, atLeast(0.1)),
 		one("finish"+oneAtATime, r.finish, nil),
 		one("place and finish"+oneAtATime, r.both, nil),
 		one("place through the placer", r.placer, nil),
 		one(fmt.Sprintf("place, %d a pass", batchSize), r.batch, atLeast(1)),
 	}
+	if clients > 1 { // they would wait for each other
+		return lines
+	}
+	large := one(fmt.Sprintf("place, %d a pass", largeBatch), r.large, atLeast(25_000))
+	large.absolute = true
+	return append(lines, large,
+		line{measure: "of those, each one's processor time in placer and store", figure: r.own, unit: " µs"},
+		line{measure: "of those, each one's processor time in Postgres", figure: r.postgres, unit: " µs"})
 }
 
 // round measures everything once, close together in time.
@@ -215,7 +227,51 @@ func (m *placing) round(ctx context.Context, clients int, r *rates) error {
 		}
 		*part.into = append(*part.into, float64(part.n)/took.Seconds())
 	}
+	if clients == 1 {
+		most, err := m.placeLarge(ctx, r)
+		if err != nil {
+			return err
+		}
+		many = append(many, most...)
+	}
 	return m.clear(ctx, append(asked, many...))
+}
+
+// placeLarge places a thousand phases in each of a few passes, and returns them.
+func (m *placing) placeLarge(ctx context.Context, r *rates) ([][]int64, error) {
+	passes := m.pick(5, 1)
+	many, err := m.phases(ctx, largeBatch, passes)
+	if err != nil {
+		return nil, err
+	}
+	before, err := m.processorTimes()
+	if err != nil {
+		return nil, err
+	}
+	took, err := timed(ctx, 1, func(ctx context.Context, _ int) error { return m.placeBatches(ctx, many, 0, passes) })
+	if err != nil {
+		return nil, err
+	}
+	after, err := m.processorTimes()
+	if err != nil {
+		return nil, err
+	}
+	n := float64(largeBatch * passes)
+	r.large = append(r.large, n/took.Seconds())
+	r.own = append(r.own, 1000*milliseconds(after[0]-before[0])/n)
+	r.postgres = append(r.postgres, 1000*milliseconds(after[1]-before[1])/n)
+	return many, nil
+}
+
+// processorTimes are those of this process, without its children, and of
+// Postgres so far.
+func (m *placing) processorTimes() ([2]time.Duration, error) {
+	own, err := ownProcessorTime(os.Getpid())
+	if err != nil {
+		return [2]time.Duration{}, err
+	}
+	postgres, err := processorTime(m.stack.Postgres.PID())
+	return [2]time.Duration{own, postgres}, err
 }
 
 // timed runs one call of do for each client at once, and returns how long they

@@ -84,19 +84,20 @@ type Node struct {
 	Arch        string
 	Labels      map[string]string
 	Backends    map[string]Offer
-	Allocatable Resources // what an empty node can give
-	Free        Resources // what is not reserved now
-	Runs        []Run     // what holds the rest, in any order; those of a node whose runs are not known are left out
-	Starting    int64     // virtual machines that are starting now
-	Images      []string  // that are there already
-	StartLimit  int64     // how many may start at once; 0: no limit; a larger composed phase starts alone
+	Allocatable Resources     // what an empty node can give
+	Free        Resources     // what is not reserved now
+	Runs        []Run         // what holds the rest, in any order; those of a node whose runs are not known are left out
+	RunsAge     time.Duration // how long ago it was that the ends of Runs were counted from
+	Starting    int64         // virtual machines that are starting now
+	Images      []string      // that are there already
+	StartLimit  int64         // how many may start at once; 0: no limit; a larger composed phase starts alone
 }
 
 // Run is what one run holds of a node, and the latest moment at which it gives
 // that back.
 type Run struct {
 	Holds  Resources
-	EndsIn time.Duration // from now; not above zero when it is overdue
+	EndsIn time.Duration // from the moment that Node.RunsAge says; past when it is overdue
 }
 
 // offered reports whether n has the backend of d, with a network where d asks for

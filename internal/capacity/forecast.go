@@ -163,6 +163,9 @@ func (p *profile) split(at time.Duration) int {
 // in the next moment: that is all that is known of it.
 func (m *machine) runs() []Run {
 	all := slices.Concat(m.node.Runs, m.placed)
+	for i := range m.node.Runs {
+		all[i].EndsIn -= m.node.RunsAge
+	}
 	for i := range all {
 		all[i].EndsIn = max(all[i].EndsIn, 1)
 	}

@@ -340,3 +340,17 @@ func TestEstimatesFitTogether(t *testing.T) {
 		}
 	})
 }
+
+// The ends of runs are counted from when they were read.
+func TestRunsAreOfTheMomentTheyWereReadAt(t *testing.T) {
+	start := func(endsIn, age time.Duration) *capacity.Start {
+		full := node("n", func(n *capacity.Node) {
+			n.Runs, n.RunsAge = []capacity.Run{{Holds: n.Free, EndsIn: endsIn}}, age
+			n.Free = capacity.Resources{}
+		})
+		return capacity.Pass([]capacity.Node{full}, []capacity.Waiting{{ID: 1, Demand: demand(asks(1, 1, 1, 1)), Longest: time.Minute}})[0].Start
+	}
+	require.Equal(t, &capacity.Start{NodeID: "n", In: 6 * time.Minute, Held: true}, start(6*time.Minute, 0))
+	require.Equal(t, &capacity.Start{NodeID: "n", In: 6 * time.Minute, Held: true}, start(10*time.Minute, 4*time.Minute))
+	require.Equal(t, &capacity.Start{NodeID: "n", In: 1, Held: true}, start(3*time.Minute, 4*time.Minute), "overdue")
+}

@@ -111,6 +111,8 @@ type group struct {
 	class      *class
 	capability *CapabilityRefusal
 	refused    bool
+	asked      int              // how often a node was looked for
+	list       *shortlist       // made when it is asked for again
 	capacity   *CapacityRefusal // set once the walk is over
 	outlook    outlook          // when each node has room for it
 }
@@ -137,9 +139,10 @@ func (w *walk) visit(item Waiting) (Verdict, *group) {
 		return v, nil
 	}
 	if !g.refused {
-		if best := w.pick(g.class, g.demand.Resources, item.Demand.Images, g.longest); best != nil {
+		if best := w.choose(g, item.Demand); best != nil {
 			need := best.need(g.demand.Resources)
 			best.place(need, g.demand.Resources.Slots, g.longest)
+			w.changed = append(w.changed, best.index)
 			v.Placement = &Placement{NodeID: best.node.ID, Need: need}
 			return v, nil
 		}

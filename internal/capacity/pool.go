@@ -10,12 +10,15 @@ import (
 // machines and never from the caller's nodes.
 type pool struct {
 	machines []machine // every node that is not retired
+	changed  []int     // by their index, the machines that something was placed on, one entry each time
 }
 
 // machine is a node with what the decision has placed on it so far. What the
 // inner loops read of the node is copied, so that they stay in one place.
 type machine struct {
 	node        *Node
+	index       int // among the pool's
+	changes     int // of what is free, by this decision
 	free        Resources
 	allocatable Resources
 	unit        scale // turns an amount into a share of what is allocatable
@@ -50,7 +53,7 @@ func newPool(fleet []Node) *pool {
 			continue
 		}
 		p.machines = append(p.machines, machine{
-			node: n, free: n.Free, allocatable: n.Allocatable, unit: scaleOf(n.Allocatable),
+			node: n, index: len(p.machines), free: n.Free, allocatable: n.Allocatable, unit: scaleOf(n.Allocatable),
 			starting: n.Starting, startLimit: n.StartLimit, open: openness(n.State),
 		})
 	}
@@ -77,6 +80,7 @@ func openness(s NodeState) standing {
 type class struct {
 	able   []candidate
 	unable []*machine
+	of     []int // for each machine of the pool its index in able; -1: it is not
 }
 
 // candidate is a node of the right kind, with its overhead for each virtual
@@ -91,10 +95,12 @@ func (c *candidate) need(r Resources) Resources {
 }
 
 func (p *pool) classify(d Demand) *class {
-	c := &class{able: make([]candidate, 0, len(p.machines))}
+	c := &class{able: make([]candidate, 0, len(p.machines)), of: make([]int, len(p.machines))}
 	for i := range p.machines {
 		m := &p.machines[i]
+		c.of[i] = -1
 		if d.offered(m.node) && suits(m.node, d) {
+			c.of[i] = len(c.able)
 			c.able = append(c.able, candidate{m, m.node.Backends[d.Backend].Overhead})
 		} else {
 			c.unable = append(c.unable, m)
@@ -205,6 +211,7 @@ func (c *candidate) place(need Resources, vms int64, longest time.Duration) {
 	}
 	c.free = c.free.Sub(need)
 	c.starting += vms
+	c.changes++
 	c.placed = append(c.placed, Run{Holds: need, EndsIn: endOf(longest)})
 }
 

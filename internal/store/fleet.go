@@ -34,13 +34,7 @@ type member struct {
 	admin  capacity.NodeState
 	heard  time.Time
 	before time.Duration // its silence when the listening before this one ended
-	runs   []booking
-}
-
-// booking is what a run holds of its node, until endsBy at the latest.
-type booking struct {
-	holds  capacity.Resources
-	endsBy time.Time
+	readAt time.Time     // the ends of its runs are counted from then
 }
 
 // teardown is how long after its turn, counted from its placement, a run still
@@ -73,7 +67,8 @@ SELECT n.id, n.admin_state, n.heartbeat_at, extract(epoch FROM n.silent_before):
        n.starting, n.start_limit, n.images,
        b.ok, COALESCE(b.why, ''), COALESCE(b.network, false), COALESCE(b.cpu_over, 0), COALESCE(b.memory_over, 0), COALESCE(b.disk_over, 0),
        r.cpu, r.memory, r.disk, r.slots, r.ends_by
-FROM nodes n LEFT JOIN node_backends b ON b.node_id = n.id AND b.backend = $1
+FROM nodes n
+LEFT JOIN LATERAL (SELECT * FROM node_backends WHERE node_id = n.id AND backend = $1 OFFSET 0) b ON true -- not of all nodes
 LEFT JOIN LATERAL (
     SELECT array_agg(cpu) cpu, array_agg(memory) memory, array_agg(disk) disk, array_agg(slots) slots, array_agg(ends_by) ends_by
     FROM reservations WHERE node_id = n.id AND released_at IS NULL) r ON true
@@ -93,7 +88,7 @@ func (s *Store) queueFleet(b *pgx.Batch, pool string, now *time.Time, got func([
 	b.Queue(fleetSQL, pool, strconv.FormatUint(seen, 10)).Query(func(rows pgx.Rows) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if err := f.read(rows, pool); err != nil {
+		if err := f.read(rows, pool, *now); err != nil {
 			return err
 		}
 		f.seen = max(f.seen, horizon)
@@ -102,10 +97,10 @@ func (s *Store) queueFleet(b *pgx.Batch, pool string, now *time.Time, got func([
 	})
 }
 
-func (f *fleet) read(rows pgx.Rows, pool string) error {
+func (f *fleet) read(rows pgx.Rows, pool string, now time.Time) error {
 	defer rows.Close()
 	for rows.Next() {
-		m, err := scanMember(rows, pool)
+		m, err := scanMember(rows, pool, now)
 		if err != nil {
 			return err
 		}
@@ -118,9 +113,9 @@ func (f *fleet) read(rows pgx.Rows, pool string) error {
 	return rows.Err()
 }
 
-func scanMember(row pgx.Row, pool string) (member, error) {
+func scanMember(row pgx.Row, pool string, now time.Time) (member, error) {
 	var (
-		m        member
+		m        = member{readAt: now}
 		reserved capacity.Resources
 		before   float64
 		ok       *bool
@@ -146,23 +141,24 @@ func scanMember(row pgx.Row, pool string) (member, error) {
 	if lightStart(pool) {
 		m.StartLimit = 0
 	}
+	m.Runs = make([]capacity.Run, len(endsBy))
 	for i := range endsBy {
-		m.runs = append(m.runs, booking{capacity.Resources{CPUMilli: cpu[i], MemoryMiB: memory[i], DiskMiB: disk[i], Slots: slots[i]}, endsBy[i]})
+		m.Runs[i] = capacity.Run{
+			Holds:  capacity.Resources{CPUMilli: cpu[i], MemoryMiB: memory[i], DiskMiB: disk[i], Slots: slots[i]},
+			EndsIn: endsBy[i].Add(teardown).Sub(now),
+		}
 	}
 	return m, nil
 }
 
-// judged returns the fleet with each node's state as its silence makes it, and
-// with the ends of its runs counted from now.
+// judged returns the fleet with each node's state as its silence makes it at now.
+// Its nodes share their runs with the fleet: they are for reading only.
 func (s *Store) judged(f *fleet, l listening, now time.Time) []capacity.Node {
 	nodes := make([]capacity.Node, 0, len(f.nodes))
 	for _, m := range f.nodes {
 		n := m.Node
 		n.State = s.nodeState(m.admin, l.silence(m.heard, m.before))
-		n.Runs = make([]capacity.Run, len(m.runs))
-		for i, r := range m.runs {
-			n.Runs[i] = capacity.Run{Holds: r.holds, EndsIn: r.endsBy.Add(teardown).Sub(now)}
-		}
+		n.RunsAge = now.Sub(m.readAt)
 		nodes = append(nodes, n)
 	}
 	return nodes

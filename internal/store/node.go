@@ -67,7 +67,7 @@ WITH told AS (
     FROM told v WHERE r.id = v.id AND r.node_id = $1 AND r.status IN ('starting', 'running')
 ), begun AS (
     UPDATE reservations res SET starting = v.starting FROM told v, reservations old
-    WHERE res.run_id = v.id AND res.released_at IS NULL AND res.starting > v.starting AND old.id = res.id
+    WHERE res.run_id = v.id AND res.released_at IS NULL AND res.starting > v.starting AND old.run_id = res.run_id
     RETURNING old.starting - v.starting AS slots
 )
 UPDATE nodes SET starting = starting - (SELECT COALESCE(sum(slots), 0) FROM begun) WHERE id = $1

@@ -102,6 +102,8 @@ type pass struct {
 	wake  ledger.Wake
 	looks map[int64]Look
 
+	asking   []int64  // the phases of looks, in order
+	joining  []queued // of those, who is not in the queue yet and may be
 	now      time.Time
 	fleet    []capacity.Node
 	queue    []queued // in order
@@ -143,27 +145,28 @@ LEFT JOIN topology_runs r ON r.phase_id = p.id AND r.attempt = p.attempt
 WHERE p.id = ANY($1) AND p.status <> 'pending'`
 
 func (p *pass) load(ctx context.Context, tx pgx.Tx) error {
-	ids := slices.Sorted(maps.Keys(p.looks))
+	p.asking = slices.Sorted(maps.Keys(p.looks))
 	var expiring []int64
 	for _, l := range p.looks {
 		if l.Expire {
 			expiring = append(expiring, l.PhaseID)
 		}
 	}
-	p.outcomes = make(map[int64]ledger.Outcome, len(ids))
+	p.outcomes = make(map[int64]ledger.Outcome, len(p.asking))
 	p.read = map[int64]*known{}
 
 	b := &pgx.Batch{}
 	b.Queue("SELECT pg_advisory_xact_lock(hashtextextended('tidewait.placer.' || $1, 0))", p.pool)
-	b.Queue(enqueueSQL, ids)
+	known, unknown := p.partAsking()
+	if len(known) > 0 {
+		b.Queue(joiningSQL, known, p.pool).Query(p.scanJoining)
+	}
+	if len(unknown) > 0 {
+		b.Queue(knownSQL, unknown, p.pool).Query(p.scanKnown)
+	}
 	p.store.queueFleet(b, p.pool, &p.now, func(nodes []capacity.Node) { p.fleet = nodes })
 	b.Queue(queueSQL, p.pool, expiring, p.store.rules.HeadWindow).Query(p.scanQueue)
-	if unknown := p.unknown(); len(unknown) > 0 {
-		b.Queue(knownSQL, unknown).Query(p.scanKnown)
-	}
 	b.Queue(holdsSQL, p.pool, holdLasts.Seconds()).Query(p.scanHolds)
-	b.Queue(settledSQL, ids).Query(p.scanSettled)
-	b.Queue(pausesSQL, ids).Query(p.scanPauses)
 	if err := exec(ctx, tx, b); err != nil {
 		return err
 	}
@@ -312,9 +315,10 @@ func RunID(phaseID int64, attempt int) string { return fmt.Sprintf("r%d-%d", pha
 
 func (p *pass) write(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
-	if len(p.looks) > 0 {
-		b.Queue(lookedAtSQL, slices.Sorted(maps.Keys(p.looks)))
+	if len(p.asking) > 0 {
+		b.Queue(lookedAtSQL, p.asking)
 	}
+	p.queueJoins(b)
 	p.queueAdmissions(b)
 	p.queueRefusals(b)
 	p.queueHold(b)
@@ -332,17 +336,22 @@ WHERE n.id = v.id AND n.admin_state = 'ready'
   AND cpu_reserved + v.cpu <= cpu_total AND memory_reserved + v.memory <= memory_total
   AND disk_reserved + v.disk <= disk_total AND slots_reserved + v.slots <= slots_total`
 
+	// startRunsSQL writes runs and, of each, what it holds: a reservation has no
+	// phase and no node but those of its run.
 	startRunsSQL = `
-INSERT INTO topology_runs (id, phase_id, attempt, node_id, lease_epoch)
-SELECT v.id, v.phase, v.attempt, v.node, n.lease_epoch
-FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::text[]) AS v (id, phase, attempt, node) JOIN nodes n ON n.id = v.node
-RETURNING phase_id, lease_epoch`
-
-	reserveSQL = `
-INSERT INTO reservations (run_id, phase_id, attempt, node_id, cpu, memory, disk, slots, starting, ends_by)
-SELECT v.run, v.phase, v.attempt, v.node, v.cpu, v.memory, v.disk, v.slots, v.starting, now() + v.turn * interval '1 second'
-FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::float8[])
-    AS v (run, phase, attempt, node, cpu, memory, disk, slots, starting, turn)`
+WITH v AS (
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::float8[])
+        AS v (run, phase, attempt, node, cpu, memory, disk, slots, starting, turn)
+), started AS (
+    INSERT INTO topology_runs (id, phase_id, attempt, node_id, lease_epoch)
+    SELECT v.run, v.phase, v.attempt, v.node, n.lease_epoch FROM v JOIN nodes n ON n.id = v.node
+    RETURNING id, phase_id, attempt, node_id, lease_epoch
+), reserved AS (
+    INSERT INTO reservations (run_id, phase_id, attempt, node_id, cpu, memory, disk, slots, starting, ends_by)
+    SELECT s.id, s.phase_id, s.attempt, s.node_id, v.cpu, v.memory, v.disk, v.slots, v.starting, now() + v.turn * interval '1 second'
+    FROM started s JOIN v ON v.run = s.id
+)
+SELECT phase_id, lease_epoch FROM started`
 
 	// lookedAtSQL ends the waits of phases that nobody had looked at until now.
 	lookedAtSQL = `
@@ -360,9 +369,9 @@ LEFT JOIN unnest($1::bigint[], $3::text[]) AS v (id, wake) ON v.id = g.phase_id`
 
 	startPhasesSQL = `
 UPDATE mission_phases p SET status = 'running', capacity_blocked_since = NULL, capacity_note = NULL,
-    started_at = COALESCE(started_at, now())
+    queued_at = COALESCE(queued_at, $3), started_at = COALESCE(started_at, now())
 FROM unnest($1::bigint[], $2::integer[]) AS v (id, attempt)
-WHERE p.id = v.id AND p.attempt = v.attempt AND p.status = 'pending'`
+WHERE p.id = v.id AND p.attempt = v.attempt AND ` + mayQueue
 
 	targetNodesSQL = `
 UPDATE missions m SET target_node_id = v.node
@@ -372,6 +381,20 @@ FROM unnest($1::bigint[], $2::text[]) AS v (id, node) WHERE m.id = v.id`
 INSERT INTO outbox (workflow_id, signal)
 SELECT id, $2 FROM unnest($1::text[]) AS v (id)`
 )
+
+// queueJoins gives those a place in the queue that nothing else is written of: who
+// is placed or refused for capacity gets it with that.
+func (p *pass) queueJoins(b *pgx.Batch) {
+	var ids []int64
+	for _, q := range p.joining {
+		if o := p.outcomes[q.id]; o.Placed == nil && o.Waiting == nil {
+			ids = append(ids, q.id)
+		}
+	}
+	if len(ids) > 0 {
+		b.Queue(enqueueSQL, ids, p.now)
+	}
+}
 
 func (p *pass) queueAdmissions(b *pgx.Batch) {
 	if len(p.admitted) == 0 {
@@ -397,14 +420,13 @@ func (p *pass) queueAdmissions(b *pgx.Batch) {
 	for _, id := range slices.Sorted(maps.Keys(perNode)) {
 		n.add(id, perNode[id], starting[id])
 	}
+	b.Queue(endWaitsSQL, c.phase, "placed", c.wake)
+	b.Queue(startPhasesSQL, c.phase, c.attempt, p.now).Exec(affects(len(c.phase)))
 	b.Queue(reserveNodesSQL, n.id, n.cpu, n.memory, n.disk, n.slots, n.starting).Exec(affects(len(n.id)))
-	b.Queue(startRunsSQL, c.run, c.phase, c.attempt, c.node).Query(p.scanEpochs)
+	b.Queue(startRunsSQL, c.run, c.phase, c.attempt, c.node, c.cpu, c.memory, c.disk, c.slots, c.starting, c.turn).Query(p.scanEpochs)
 	if len(c.composed) > 0 {
 		b.Queue(startAgentsSQL, c.composed)
 	}
-	b.Queue(reserveSQL, c.run, c.phase, c.attempt, c.node, c.cpu, c.memory, c.disk, c.slots, c.starting, c.turn)
-	b.Queue(endWaitsSQL, c.phase, "placed", c.wake)
-	b.Queue(startPhasesSQL, c.phase, c.attempt).Exec(affects(len(c.phase)))
 	b.Queue(targetNodesSQL, c.mission, c.node)
 	if len(signals) > 0 {
 		b.Queue(signalPlacedSQL, signals, ledger.SignalPlaced)
@@ -458,11 +480,13 @@ func (c *nodeColumns) add(id string, r capacity.Resources, starting int64) {
 }
 
 const (
-	// blockSQL stamps the first refusal once and lets the note follow the cause.
+	// blockSQL stamps the first refusal once, with the place in the queue, and lets
+	// the note follow the cause.
 	blockSQL = `
-UPDATE mission_phases p SET capacity_blocked_since = COALESCE(capacity_blocked_since, v.since), capacity_note = v.note
+UPDATE mission_phases p SET capacity_blocked_since = COALESCE(capacity_blocked_since, v.since), capacity_note = v.note,
+    queued_at = COALESCE(queued_at, $4)
 FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS v (id, since, note)
-WHERE p.id = v.id AND p.status = 'pending'`
+WHERE p.id = v.id AND ` + mayQueue
 
 	waitSQL = `
 INSERT INTO capacity_waits AS w (phase_id, pool, since, bound, code, position, refusal, checked_at, tries, attempts,
@@ -472,7 +496,7 @@ SELECT v.id, $1, v.since, v.bound, v.code, v.position, v.refusal, $2,
 FROM unnest($3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::integer[], $8::jsonb[], $9::text[],
         $10::timestamptz[], $11::text[], $12::boolean[])
     AS v (id, since, bound, code, position, refusal, wake, starts_by, starts_on, starts_held)
-JOIN mission_phases p ON p.id = v.id AND p.status = 'pending' -- one that has ended since waits no longer
+JOIN mission_phases p ON p.id = v.id AND p.status = 'pending' AND p.queued_at IS NOT NULL -- one that has ended since waits no longer
 ON CONFLICT (phase_id) DO UPDATE SET code = EXCLUDED.code, position = EXCLUDED.position,
     refusal = EXCLUDED.refusal, checked_at = EXCLUDED.checked_at,
     tries = CASE WHEN EXCLUDED.attempts = 0 THEN w.tries ELSE w.tries || (
@@ -495,7 +519,7 @@ func (p *pass) queueRefusals(b *pgx.Batch) {
 	if len(c.id) == 0 {
 		return
 	}
-	b.Queue(blockSQL, c.id, c.since, c.note)
+	b.Queue(blockSQL, c.id, c.since, c.note, p.now)
 	b.Queue(waitSQL, p.pool, p.now, c.id, c.since, c.bound, c.code, c.position, c.refusal, c.wake,
 		c.startsBy, c.startsOn, c.startsHeld)
 }

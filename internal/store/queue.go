@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
@@ -47,6 +48,7 @@ type queued struct {
 	position, shownPosition int
 	starts                  *ledger.Starts
 	shownStart              time.Time // zero: none
+	joins                   bool      // its row does not say yet that it is in the queue
 }
 
 // longest is how long a run of the phase holds its node at the most.
@@ -97,10 +99,20 @@ func (q *queues) fill(pool string, read map[int64]*known, queue []queued) (unkno
 }
 
 const (
+	// mayQueue is of phases p that may be in the queue, or are.
+	mayQueue = `p.status = 'pending' AND (p.queued_at IS NOT NULL OR p.retry_at IS NULL AND (p.held_since IS NULL OR p.released_at IS NOT NULL))`
+
+	// joins is of phases p that are not in the queue of pool $2 yet and may be. Those
+	// that ask are not put into it before they are looked at: one that is placed at
+	// once is written once.
+	joins = `p.backend = $2 AND p.queued_at IS NULL AND ` + mayQueue
+
+	joiningSQL = `SELECT p.id, p.attempt FROM mission_phases p WHERE p.id = ANY($1) AND ` + joins
+
+	// enqueueSQL puts those into the queue that ask for the first time and are
+	// neither placed nor refused for capacity.
 	enqueueSQL = `
-UPDATE mission_phases SET queued_at = COALESCE(queued_at, clock_timestamp())
-WHERE id = ANY($1) AND status = 'pending' AND queued_at IS NULL
-  AND retry_at IS NULL AND (held_since IS NULL OR released_at IS NOT NULL)`
+UPDATE mission_phases p SET queued_at = COALESCE(queued_at, $2) WHERE p.id = ANY($1) AND ` + mayQueue
 
 	queueSQL = `
 SELECT p.id, p.attempt, p.queued_at, w.since, w.bound, w.checked_at, COALESCE(w.code, ''),
@@ -111,8 +123,7 @@ WHERE p.backend = $1 AND p.status = 'pending' AND p.queued_at IS NOT NULL
 ORDER BY p.queued_at, p.id`
 
 	knownSQL = `
-SELECT p.id, p.mission_id, m.name, p.name, m.priority, p.demand, p.agents <> '[]',
-       extract(epoch FROM p.turn)::float8, extract(epoch FROM p.max_wait)::float8
+SELECT p.id, p.mission_id, m.name, p.name, m.priority, p.demand, p.agents <> '[]', p.turn, p.max_wait, p.attempt, ` + joins + `
 FROM mission_phases p JOIN missions m ON m.id = p.mission_id WHERE p.id = ANY($1)`
 )
 
@@ -133,43 +144,101 @@ func (p *pass) scanQueue(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// unknown returns those who ask of whom nothing is known yet.
-func (p *pass) unknown() []int64 {
-	var ids []int64
-	for _, id := range slices.Sorted(maps.Keys(p.looks)) {
+// partAsking parts those who ask into those of whom something is known already, and the
+// others.
+func (p *pass) partAsking() (known, unknown []int64) {
+	for _, id := range p.asking {
 		if p.store.queues.get(p.pool, id) == nil {
-			ids = append(ids, id)
+			unknown = append(unknown, id)
+		} else {
+			known = append(known, id)
 		}
 	}
-	return ids
+	return known, unknown
+}
+
+func (p *pass) scanJoining(rows pgx.Rows) error {
+	defer rows.Close()
+	for rows.Next() {
+		q := queued{joins: true}
+		if err := rows.Scan(&q.id, &q.attempt); err != nil {
+			return err
+		}
+		p.joining = append(p.joining, q)
+	}
+	return rows.Err()
+}
+
+// join adds to the queue who is not in it yet, and returns those that ask and are
+// not in it all the same.
+func (p *pass) join() (absent []int64) {
+	present := make(map[int64]bool, len(p.looks))
+	for _, q := range p.queue {
+		if _, asks := p.looks[q.id]; asks {
+			present[q.id] = true
+		}
+	}
+	for _, q := range p.joining {
+		if !present[q.id] {
+			present[q.id] = true
+			q.askedAt = p.now
+			p.queue = append(p.queue, q)
+		}
+	}
+	for _, id := range p.asking {
+		if !present[id] {
+			absent = append(absent, id)
+		}
+	}
+	return absent
 }
 
 func (p *pass) scanKnown(rows pgx.Rows) error {
 	defer rows.Close()
+	demands := map[string]capacity.Demand{} // by their text, of which there are few
 	for rows.Next() {
 		var (
-			id            int64
-			k             known
-			turn, maxWait float64
+			q      queued
+			k      known
+			demand []byte
 		)
-		if err := rows.Scan(&id, &k.missionID, &k.mission, &k.phase, &k.priority, &k.demand, &k.composed, &turn, &maxWait); err != nil {
+		if err := rows.Scan(&q.id, &k.missionID, &k.mission, &k.phase, &k.priority, &demand, &k.composed, &k.turn, &k.maxWait,
+			&q.attempt, &q.joins); err != nil {
 			return err
 		}
-		k.turn, k.maxWait = seconds(turn), seconds(maxWait)
-		p.read[id] = &k
+		d, ok := demands[string(demand)]
+		if !ok {
+			if err := json.Unmarshal(demand, &d); err != nil {
+				return err
+			}
+			demands[string(demand)] = d
+		}
+		k.demand = d
+		p.read[q.id] = &k
+		if _, asks := p.looks[q.id]; asks && q.joins {
+			p.joining = append(p.joining, q)
+		}
 	}
 	return rows.Err()
 }
 
 // completeQueue adds what is known of each phase, reading what is not, and puts
-// the queue into its order.
+// the queue into its order. Those that ask and are not in it are answered for what
+// became of them.
 func (p *pass) completeQueue(ctx context.Context, tx pgx.Tx) error {
-	if unknown := p.store.queues.fill(p.pool, p.read, p.queue); len(unknown) > 0 {
-		b := &pgx.Batch{}
-		b.Queue(knownSQL, unknown).Query(p.scanKnown)
-		if err := exec(ctx, tx, b); err != nil {
-			return err
-		}
+	b := &pgx.Batch{}
+	if absent := p.join(); len(absent) > 0 {
+		b.Queue(settledSQL, absent).Query(p.scanSettled)
+		b.Queue(pausesSQL, absent).Query(p.scanPauses)
+	}
+	unknown := p.store.queues.fill(p.pool, p.read, p.queue)
+	if len(unknown) > 0 {
+		b.Queue(knownSQL, unknown, p.pool).Query(p.scanKnown)
+	}
+	if err := exec(ctx, tx, b); err != nil {
+		return err
+	}
+	if len(unknown) > 0 {
 		p.store.queues.fill(p.pool, p.read, p.queue)
 		p.queue = slices.DeleteFunc(p.queue, func(q queued) bool { return q.known == nil }) // deleted meanwhile
 	}
