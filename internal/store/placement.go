@@ -496,7 +496,7 @@ SELECT v.id, $1, v.since, v.bound, v.code, v.position, v.refusal, $2,
 FROM unnest($3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::integer[], $8::jsonb[], $9::text[],
         $10::timestamptz[], $11::text[], $12::boolean[])
     AS v (id, since, bound, code, position, refusal, wake, starts_by, starts_on, starts_held)
-JOIN mission_phases p ON p.id = v.id AND p.status = 'pending' AND p.queued_at IS NOT NULL -- one that has ended since waits no longer
+JOIN mission_phases p ON p.id = v.id AND p.capacity_blocked_since IS NOT NULL -- one that has ended since waits no longer
 ON CONFLICT (phase_id) DO UPDATE SET code = EXCLUDED.code, position = EXCLUDED.position,
     refusal = EXCLUDED.refusal, checked_at = EXCLUDED.checked_at,
     tries = CASE WHEN EXCLUDED.attempts = 0 THEN w.tries ELSE w.tries || (
