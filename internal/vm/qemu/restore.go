@@ -24,12 +24,12 @@ const (
 	trialRun = "snapshot-trial"
 )
 
-// restoreOnce starts QEMU with a state in place of a boot, and gives the guest
-// its run. When it fails nothing is left.
-func (b *Backend) restoreOnce(ctx context.Context, run *host.Run, s vm.Spec, accel string, state *os.File, timeout time.Duration) (*machine, error) {
+// restoreOnce starts QEMU with a state, and a copy of the disk that belongs to it, in
+// place of a boot, and gives the guest its run. When it fails nothing is left.
+func (b *Backend) restoreOnce(ctx context.Context, run *host.Run, s vm.Spec, accel string, saved *snapshot.Saved, timeout time.Duration) (*machine, error) {
 	m := b.newMachine(run, accel)
 	m.start.Kind = vm.StartSnapshot
-	return m, m.orGone(ctx, m.restore(ctx, b, s, state, timeout))
+	return m, m.orGone(ctx, m.restore(ctx, b, s, saved, timeout))
 }
 
 // silentError says that a restored machine lived and did not answer, which may
@@ -38,9 +38,14 @@ type silentError struct{ error }
 
 func (e *silentError) Unwrap() error { return e.error }
 
-func (m *machine) restore(ctx context.Context, b *Backend, s vm.Spec, state *os.File, timeout time.Duration) error {
+func (m *machine) restore(ctx context.Context, b *Backend, s vm.Spec, saved *snapshot.Saved, timeout time.Duration) error {
+	disk, err := b.copyDisk(m.run.Dir, saved.Disk)
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
 	args := append(arguments(s, m.accel, machineMicroVM), "-incoming", fmt.Sprintf("fd:%d", fdMore))
-	conn, err := m.launch(ctx, b, s, args, state)
+	conn, err := m.launch(b, s, args, disk, saved.State)
 	if err != nil {
 		return err
 	}
@@ -84,7 +89,7 @@ func (b *Backend) makeSnapshot(ctx context.Context, sh shape) error {
 }
 
 // save boots a machine that never becomes that of a run, so that nobody's data
-// are in it, and writes its state.
+// are in it, and keeps its state and its disk.
 func (b *Backend) save(ctx context.Context, sh shape) (draft *snapshot.Draft, err error) {
 	if err := enoughMemory(sh); err != nil {
 		return nil, err
@@ -128,6 +133,11 @@ func enoughMemory(sh shape) error {
 }
 
 func (m *machine) save(ctx context.Context, b *Backend, sh shape) (*snapshot.Draft, error) {
+	disk, err := b.newDisk(ctx, m.run.Dir, sh.spec.DiskMiB)
+	if err != nil {
+		return nil, err
+	}
+	defer disk.Close()
 	ours, theirs, err := host.SocketPair()
 	if err != nil {
 		return nil, err
@@ -138,7 +148,7 @@ func (m *machine) save(ctx context.Context, b *Backend, sh shape) (*snapshot.Dra
 		// The machine is stopped when it is saved, and has to go on when it is
 		// restored: whether it ran is not to be told.
 		"-global", "migration.store-global-state=off")
-	conn, err := m.launch(ctx, b, sh.spec, args, theirs)
+	conn, err := m.launch(b, sh.spec, args, disk, theirs)
 	theirs.Close()
 	if err != nil {
 		return nil, err
@@ -152,7 +162,10 @@ func (m *machine) save(ctx context.Context, b *Backend, sh shape) (*snapshot.Dra
 	}
 	ctx, cancel := b.within(ctx)
 	defer cancel()
-	if err := m.writeState(ctx, ours.(*net.UnixConn), draft); err != nil {
+	if err = m.writeState(ctx, ours.(*net.UnixConn), draft); err == nil {
+		err = draft.KeepDisk(disk) // nobody writes to it: the machine has been stopped
+	}
+	if err != nil {
 		draft.Discard()
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -213,18 +226,18 @@ type onlyWriter struct{ io.Writer }
 func (b *Backend) trial(ctx context.Context, sh shape, draft *snapshot.Draft) (err error) {
 	ctx, cancel := b.within(ctx)
 	defer cancel()
-	state, err := draft.Open()
+	saved, err := draft.Open()
 	if err != nil {
 		return err
 	}
-	defer state.Close()
+	defer saved.Close()
 	spec := sh.spec
-	spec.RunID, spec.DiskMiB = trialRun, 2*minDisk // not the disk the snapshot was made with
+	spec.RunID = trialRun
 	defer func() {
 		err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx), trialRun))
 	}()
 	m, err := b.runs.Create(ctx, trialRun, func(ctx context.Context, run *host.Run) (*machine, error) {
-		return b.restoreOnce(ctx, run, spec, sh.accel, state, b.opts.BootTimeout)
+		return b.restoreOnce(ctx, run, spec, sh.accel, saved, b.opts.BootTimeout)
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
-// Package snapshot keeps the saved states of machines in a directory: each under
-// a key that is a digest of everything the state depends on, written whole or
-// not at all, checked before it is used, and bounded in number and size.
+// Package snapshot keeps the saved states of machines, with their disks, in a
+// directory: each under a key that is a digest of everything the state depends on,
+// written whole or not at all, checked before it is used, and bounded in number and
+// size.
 package snapshot
 
 import (
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tidewait/internal/vm/qemu/sparse"
 )
 
 // Key names what a state depends on.
@@ -49,10 +52,29 @@ type About struct {
 	Key    string    `json:"key"`
 	Host   string    `json:"host"` // digest of Key.Host
 	Of     Key       `json:"of"`   // for people
-	Bytes  int64     `json:"bytes"`
-	SHA256 string    `json:"sha256"`
+	State  File      `json:"state"`
+	Disk   File      `json:"disk"`
 	MadeAt time.Time `json:"madeAt"`
 }
+
+// File describes one of the two files of a state.
+type File struct {
+	Size  int64  `json:"size"`  // in bytes, with what is zero
+	Bytes int64  `json:"bytes"` // without
+	Sum   string `json:"sum"`   // that of package sparse
+}
+
+// bytes is what a state takes of the limits.
+func (a About) bytes() int64 { return a.State.Bytes + a.Disk.Bytes }
+
+// Saved is a state that is opened to be restored. Its files are not written to.
+type Saved struct {
+	State *os.File // to be read from its start
+	Disk  *os.File // as the state knows it; to be copied
+}
+
+// Close closes the files.
+func (s *Saved) Close() error { return errors.Join(s.State.Close(), s.Disk.Close()) }
 
 // Limits bound what is kept.
 type Limits struct {
@@ -72,8 +94,8 @@ type Store struct {
 
 type kept struct {
 	About
-	used    time.Time
-	checked identity // of the file whose digest was found right
+	used        time.Time
+	state, disk identity // of the files whose sums were found right
 }
 
 // ErrNone says that no state is kept under a key.
@@ -112,6 +134,7 @@ func Open(dir string, host []string, l Limits) (*Store, error) {
 
 const (
 	stateName = "state"
+	diskName  = "disk"
 	aboutName = "about.json"
 	draftMark = ".new"
 )
@@ -137,9 +160,9 @@ func (s *Store) load(name string) (*kept, error) {
 	return k, nil
 }
 
-// Open returns the state of a key, to be read from its start. It returns ErrNone
-// when there is none, and a *DamagedError when it is not what was written.
-func (s *Store) Open(k Key) (*os.File, error) {
+// Open returns the state of a key. It returns ErrNone when there is none, and a
+// *DamagedError when it is not what was written.
+func (s *Store) Open(k Key) (*Saved, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := k.String()
@@ -147,19 +170,26 @@ func (s *Store) Open(k Key) (*os.File, error) {
 	if !ok {
 		return nil, ErrNone
 	}
-	f, err := os.Open(s.state(key))
-	if err == nil {
-		err = found.check(f)
-	}
+	saved, err := found.open(filepath.Join(s.dir, key))
 	if err != nil {
-		if f != nil {
-			f.Close()
-		}
 		return nil, errors.Join(&DamagedError{Why: err.Error()}, s.drop(key))
 	}
 	found.used = time.Now()
 	_ = os.Chtimes(filepath.Join(s.dir, key, aboutName), found.used, found.used) // only the order of removal depends on it
-	return f, nil
+	return saved, nil
+}
+
+func (k *kept) open(dir string) (*Saved, error) {
+	state, err := openChecked(filepath.Join(dir, stateName), k.State, &k.state)
+	if err != nil {
+		return nil, err
+	}
+	disk, err := openChecked(filepath.Join(dir, diskName), k.Disk, &k.disk)
+	if err != nil {
+		state.Close()
+		return nil, err
+	}
+	return &Saved{State: state, Disk: disk}, nil
 }
 
 // Has reports whether a state is kept under a key. Open may find it damaged.
@@ -176,33 +206,43 @@ type identity struct {
 	change unix.Timespec
 }
 
-// check compares a state with what was written. The whole is read once for each
+// openChecked opens a file that is what was written. The whole is read once for each
 // program; after that its change time tells, which no write leaves as it was.
-func (k *kept) check(f *os.File) error {
+func openChecked(name string, written File, checked *identity) (*os.File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(f, written, checked); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func check(f *os.File, written File, checked *identity) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return err
 	}
 	now := identity{inode: st.Ino, size: st.Size, change: st.Ctim}
-	if now == k.checked {
+	if now == *checked {
 		return nil
 	}
-	if st.Size != k.Bytes {
-		return fmt.Errorf("it has %d bytes, %d were written", st.Size, k.Bytes)
+	if st.Size != written.Size {
+		return fmt.Errorf("its %s has %d bytes, %d were written", filepath.Base(f.Name()), st.Size, written.Size)
 	}
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	sum, _, err := sparse.Sum(f)
+	if err != nil {
 		return err
 	}
-	if sum := hex.EncodeToString(h.Sum(nil)); sum != k.SHA256 {
-		return fmt.Errorf("its digest is %s, that of what was written %s", sum, k.SHA256)
+	if sum != written.Sum {
+		return fmt.Errorf("the digest of its %s is %s, that of what was written %s", filepath.Base(f.Name()), sum, written.Sum)
 	}
-	k.checked = now
-	_, err := f.Seek(0, io.SeekStart)
+	*checked = now
+	_, err = f.Seek(0, io.SeekStart)
 	return err
 }
-
-func (s *Store) state(name string) string { return filepath.Join(s.dir, name, stateName) }
 
 // Drop removes the state of a key, which failed.
 func (s *Store) Drop(k Key) error {
@@ -226,7 +266,7 @@ func (s *Store) Kept() (count int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range s.kept {
-		bytes += k.Bytes
+		bytes += k.bytes()
 	}
 	return len(s.kept), bytes
 }
@@ -257,7 +297,7 @@ func (s *Store) byUse() []*kept {
 // bytes fit.
 func (s *Store) makeRoom(count int, bytes int64) error {
 	for _, k := range s.kept {
-		count, bytes = count+1, bytes+k.Bytes
+		count, bytes = count+1, bytes+k.bytes()
 	}
 	for _, k := range s.byUse() {
 		if count <= s.limits.Count && bytes <= s.limits.Bytes {
@@ -266,7 +306,7 @@ func (s *Store) makeRoom(count int, bytes int64) error {
 		if err := s.drop(k.Key); err != nil {
 			return err
 		}
-		count, bytes = count-1, bytes-k.Bytes
+		count, bytes = count-1, bytes-k.bytes()
 	}
 	return nil
 }

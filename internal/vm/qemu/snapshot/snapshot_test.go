@@ -36,7 +36,7 @@ func read(t *testing.T, s *Store, k Key) string {
 	f, err := s.Open(k)
 	require.NoError(t, err)
 	defer f.Close()
-	content, err := io.ReadAll(f)
+	content, err := io.ReadAll(f.State)
 	require.NoError(t, err)
 	return string(content)
 }
@@ -89,6 +89,52 @@ func TestKeepsWhatWasWritten(t *testing.T) {
 	require.Equal(t, "state of n", read(t, again, key("n")))
 }
 
+// TestDisk keeps a disk beside a state, and finds out when it is not the one.
+func TestDisk(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Limits{Count: 2, Bytes: 10_000})
+	disk, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+	require.NoError(t, err)
+	defer disk.Close()
+	require.NoError(t, disk.Truncate(1<<20))
+	_, err = disk.WriteAt([]byte("a file system"), 8192)
+	require.NoError(t, err)
+	keep := func(bytes int64) error {
+		d, err := s.Draft(key("m"))
+		require.NoError(t, err)
+		_, err = io.WriteString(d, "state")
+		require.NoError(t, err)
+		require.NoError(t, d.KeepDisk(disk))
+		s.limits.Bytes = bytes
+		return d.Publish()
+	}
+	require.EqualError(t, keep(4100), "keep a snapshot: the snapshot is larger than the 4100 bytes that all together may have")
+	require.Empty(t, entries(t, dir))
+	require.NoError(t, keep(4101))
+	_, bytes := s.Kept()
+	require.Equal(t, int64(4101), bytes, "the state, and what of the disk is not zero")
+
+	saved, err := s.Open(key("m"))
+	require.NoError(t, err)
+	want, err := os.ReadFile(disk.Name())
+	require.NoError(t, err)
+	got, err := io.ReadAll(saved.Disk)
+	require.NoError(t, err)
+	require.True(t, string(want) == string(got))
+	require.NoError(t, saved.Close())
+
+	f, err := os.OpenFile(filepath.Join(dir, key("m").String(), "disk"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte("x"), 1<<19)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	_, err = s.Open(key("m"))
+	damaged := new(DamagedError)
+	require.ErrorAs(t, err, &damaged)
+	require.Contains(t, damaged.Why, "the digest of its disk is")
+	require.Empty(t, entries(t, dir))
+}
+
 func TestOnlyItsOwnerReadsIt(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	s := open(t, dir, Limits{Count: 1, Bytes: 100})
@@ -111,7 +157,7 @@ func TestDraft(t *testing.T) {
 	require.NoError(t, err)
 	f, err := d.Open()
 	require.NoError(t, err)
-	content, err := io.ReadAll(f)
+	content, err := io.ReadAll(f.State)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	require.Equal(t, "12345", string(content))
@@ -131,12 +177,12 @@ func TestDamaged(t *testing.T) {
 		damage func(t *testing.T, state string)
 		why    string
 	}{
-		{"truncated", func(t *testing.T, f string) { require.NoError(t, os.Truncate(f, 3)) }, "it has 3 bytes, 5 were written"},
-		{"another byte", func(t *testing.T, f string) { require.NoError(t, os.WriteFile(f, []byte("stat3"), 0o600)) }, "its digest is"},
+		{"truncated", func(t *testing.T, f string) { require.NoError(t, os.Truncate(f, 3)) }, "its state has 3 bytes, 5 were written"},
+		{"another byte", func(t *testing.T, f string) { require.NoError(t, os.WriteFile(f, []byte("stat3"), 0o600)) }, "the digest of its state is"},
 		{"replaced", func(t *testing.T, f string) {
 			require.NoError(t, os.WriteFile(f+"2", []byte("other"), 0o600))
 			require.NoError(t, os.Rename(f+"2", f))
-		}, "its digest is"},
+		}, "the digest of its state is"},
 		{"gone", func(t *testing.T, f string) { require.NoError(t, os.Remove(f)) }, "no such file"},
 	} {
 		for _, restarted := range []bool{false, true} {
