@@ -21,7 +21,7 @@ import (
 
 // snapshotFormat changes whenever a snapshot made by this code would not do for
 // older code, or the other way round.
-const snapshotFormat = 2
+const snapshotFormat = 3
 
 // fast starts machines from snapshots: it knows which there are, has those made
 // that are wanted, one at a time, and counts.
@@ -446,5 +446,8 @@ func (b *Backend) Close() error {
 	b.fast.stop()
 	b.fast.mu.Unlock()
 	b.fast.work.Wait()
+	if b.fast.store != nil {
+		b.fast.store.Close()
+	}
 	return nil
 }

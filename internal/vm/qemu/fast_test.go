@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -124,7 +125,7 @@ func TestMachinesOfOneSnapshotDiffer(t *testing.T) {
 	require.Eventually(t, func() bool { return time.Since(made.ModTime()) > 3*time.Second }, time.Minute, 10*time.Millisecond,
 		"a clock that stands still must be seen to")
 	before := searchable(t, saved)
-	require.NotContains(t, before, "tide-secret-7d1c")
+	require.False(t, bytes.Contains(before, []byte("tide-secret-7d1c")))
 
 	one, two := spec, spec
 	one.RunID, two.RunID = "one", "two"
@@ -151,7 +152,7 @@ func TestMachinesOfOneSnapshotDiffer(t *testing.T) {
 	for _, r := range random {
 		require.Equal(t, r[5], r[6], "the guest tells its own boot id")
 	}
-	require.True(t, before == searchable(t, saved), "nothing of a run comes into a snapshot")
+	require.True(t, bytes.Equal(before, searchable(t, saved)), "nothing of a run comes into a snapshot")
 }
 
 // clockError is how wrong a guest's clock may be soon after its start.
@@ -198,16 +199,16 @@ func mustShape(t *testing.T, b *Backend, s vm.Spec) shape {
 	return sh
 }
 
-// searchable is the content of both files of a snapshot.
-func searchable(t *testing.T, s *snapshot.Saved) string {
+// searchable is the content of all files of a snapshot.
+func searchable(t *testing.T, s *snapshot.Saved) []byte {
 	t.Helper()
 	var content []byte
-	for _, f := range []*os.File{s.State, s.Disk} {
-		part, err := os.ReadFile(f.Name())
+	for _, f := range []*os.File{s.State, s.Memory, s.Disk} {
+		part, err := os.ReadFile(fdPath(int(f.Fd())))
 		require.NoError(t, err)
 		content = append(content, part...)
 	}
-	return string(content)
+	return content
 }
 
 // TestBrokenSnapshot breaks a snapshot in every way. The job is done by a machine
@@ -223,16 +224,16 @@ func TestBrokenSnapshot(t *testing.T) {
 		fellBack bool
 		why      string
 	}{
-		{"truncated", func(t *testing.T) { require.NoError(t, os.Truncate(state, 1<<20)) }, true, "the snapshot was damaged: its state has 1048576 bytes"},
+		{"truncated", func(t *testing.T) { require.NoError(t, os.Truncate(state, 1<<10)) }, true, "the snapshot was damaged: its state has 1024 bytes"},
 		{"one byte changed", func(t *testing.T) {
 			f, err := os.OpenFile(state, os.O_RDWR, 0)
 			require.NoError(t, err)
 			defer f.Close()
 			var b [1]byte
-			_, err = f.ReadAt(b[:], 10<<20)
+			_, err = f.ReadAt(b[:], 10<<10)
 			require.NoError(t, err)
 			b[0] ^= 1
-			_, err = f.WriteAt(b[:], 10<<20)
+			_, err = f.WriteAt(b[:], 10<<10)
 			require.NoError(t, err)
 		}, true, "the snapshot was damaged: the digest of its state is"},
 		{"whole, but not QEMU's", func(t *testing.T) { plant(t, b, key, []byte("no state of QEMU's")) }, true, "QEMU said: "},
@@ -302,6 +303,7 @@ func plant(t *testing.T, b *Backend, key snapshot.Key, content []byte) {
 	require.NoError(t, err)
 	_, err = draft.Write(content)
 	require.NoError(t, err)
+	require.NoError(t, draft.KeepMemory(f.Memory))
 	require.NoError(t, draft.KeepDisk(f.Disk))
 	require.NoError(t, draft.Publish())
 }

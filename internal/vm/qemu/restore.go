@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,12 +45,14 @@ func (m *machine) restore(ctx context.Context, b *Backend, s vm.Spec, saved *sna
 		return err
 	}
 	defer disk.Close()
-	args := append(arguments(s, m.accel, machineMicroVM), "-incoming", fmt.Sprintf("fd:%d", fdMore))
-	conn, err := m.launch(b, s, args, disk, saved.State)
+	args := append(withMemory(arguments(s, m.accel, machineMicroVM), s, memoryIsPrivate), "-incoming", "defer")
+	conn, monitor, err := m.launchMonitored(b, s, args, disk, saved.Memory, saved.State)
 	if err != nil {
 		return err
 	}
-	if err = m.Resume(ctx, conn, s, timeout); err == nil {
+	defer monitor.Close()
+	err = m.Resume(ctx, conn, s, timeout, func(ctx context.Context) error { return readState(ctx, monitor) })
+	if err == nil {
 		return nil
 	}
 	select {
@@ -58,6 +61,59 @@ func (m *machine) restore(ctx context.Context, b *Backend, s vm.Spec, saved *sna
 	default:
 		return &silentError{err}
 	}
+}
+
+// The descriptors of machines that are saved or restored, beside the usual ones.
+const (
+	fdMonitor = fdMore + iota
+	fdMemory
+	fdState // of one that is restored
+)
+
+// How QEMU maps the file that is its machine's memory.
+const (
+	memoryIsShared  = "on"  // the file has what the machine has
+	memoryIsPrivate = "off" // what the machine writes is its own
+)
+
+// withMemory has a file as the machine's memory.
+func withMemory(args []string, s vm.Spec, share string) []string {
+	args = slices.Clone(args)
+	args[slices.Index(args, "-machine")+1] += ",memory-backend=memory"
+	return append(args, "-object", fmt.Sprintf("memory-backend-file,id=memory,size=%dM,mem-path=%s,share=%s", s.MemoryMiB, fdPath(fdMemory), share))
+}
+
+// ignoreMemory leaves memory that is a file out of what is written or read.
+var ignoreMemory = map[string]any{"capability": "x-ignore-shared", "state": true}
+
+// launchMonitored is launch with a connection to QEMU's monitor, and the memory of the
+// machine among the files.
+func (m *machine) launchMonitored(b *Backend, s vm.Spec, args []string, disk *os.File, more ...*os.File) (conn net.Conn, monitor *net.UnixConn, err error) {
+	ours, theirs, err := host.SocketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer theirs.Close()
+	args = append(args, "-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", fdMonitor), "-mon", "chardev=monitor,mode=control")
+	conn, err = m.launch(b, s, args, disk, append([]*os.File{theirs}, more...)...)
+	if err != nil {
+		ours.Close()
+		return nil, nil, err
+	}
+	return conn, ours.(*net.UnixConn), nil
+}
+
+// readState has QEMU read the state of a machine, which goes on when it is read.
+func readState(ctx context.Context, conn *net.UnixConn) error {
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	monitor, err := openMonitor(conn)
+	if err != nil {
+		return err
+	}
+	if err := monitor.do("migrate-set-capabilities", map[string]any{"capabilities": []any{ignoreMemory}}, nil); err != nil {
+		return err
+	}
+	return monitor.do("migrate-incoming", map[string]any{"uri": fmt.Sprintf("fd:%d", fdState)}, nil)
 }
 
 // within bounds the writing of a state, and a trial.
@@ -138,21 +194,19 @@ func (m *machine) save(ctx context.Context, b *Backend, sh shape) (*snapshot.Dra
 		return nil, err
 	}
 	defer disk.Close()
-	ours, theirs, err := host.SocketPair()
+	memory, err := snapshot.NewMemory(sh.spec.MemoryMiB << 20)
 	if err != nil {
 		return nil, err
 	}
-	defer ours.Close()
-	args := append(arguments(sh.spec, m.accel, machineMicroVM),
-		"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", fdMore), "-mon", "chardev=monitor,mode=control",
-		// The machine is stopped when it is saved, and has to go on when it is
-		// restored: whether it ran is not to be told.
-		"-global", "migration.store-global-state=off")
-	conn, err := m.launch(b, sh.spec, args, disk, theirs)
-	theirs.Close()
+	defer memory.Close()
+	// The machine is stopped when it is saved, and has to go on when it is restored:
+	// whether it ran is not to be told.
+	args := append(withMemory(arguments(sh.spec, m.accel, machineMicroVM), sh.spec, memoryIsShared), "-global", "migration.store-global-state=off")
+	conn, monitor, err := m.launchMonitored(b, sh.spec, args, disk, memory)
 	if err != nil {
 		return nil, err
 	}
+	defer monitor.Close()
 	if err := m.Hear(ctx, conn, b.opts.BootTimeout); err != nil {
 		return nil, err
 	}
@@ -162,8 +216,8 @@ func (m *machine) save(ctx context.Context, b *Backend, sh shape) (*snapshot.Dra
 	}
 	ctx, cancel := b.within(ctx)
 	defer cancel()
-	if err = m.writeState(ctx, ours.(*net.UnixConn), draft); err == nil {
-		err = draft.KeepDisk(disk) // nobody writes to it: the machine has been stopped
+	if err = m.writeState(ctx, monitor, draft); err == nil {
+		err = errors.Join(draft.KeepMemory(memory), draft.KeepDisk(disk)) // nobody writes any more
 	}
 	if err != nil {
 		draft.Discard()
@@ -178,18 +232,18 @@ func (m *machine) save(ctx context.Context, b *Backend, sh shape) (*snapshot.Dra
 // writeState stops the machine and writes its state through a pipe, so that QEMU
 // never holds the file that others are restored from.
 func (m *machine) writeState(ctx context.Context, conn *net.UnixConn, to io.Writer) error {
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	monitor, err := openMonitor(conn)
 	if err != nil {
 		return err
 	}
-	defer monitor.closeWith(ctx)()
 	for _, c := range []struct {
 		command   string
 		arguments map[string]any
 	}{
 		{"stop", nil},
 		{"migrate-set-parameters", map[string]any{"max-bandwidth": 1 << 40}},
-		{"migrate-set-capabilities", map[string]any{"capabilities": []any{map[string]any{"capability": "events", "state": true}}}},
+		{"migrate-set-capabilities", map[string]any{"capabilities": []any{map[string]any{"capability": "events", "state": true}, ignoreMemory}}},
 	} {
 		if err := monitor.do(c.command, c.arguments, nil); err != nil {
 			return err

@@ -8,37 +8,38 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tidewait/internal/vm/qemu/sparse"
 )
 
 // Draft is a state that is being written. It is used by one goroutine, and
 // ended with Publish or Discard.
 type Draft struct {
-	store       *Store
-	dir         string
-	state, disk *os.File
-	about       About
+	store               *Store
+	dir                 string
+	state, memory, disk *os.File
+	about               About
 }
 
-// Draft begins to write the state of a key. Until KeepDisk its disk is empty.
+// Draft begins to write the state of a key. Its memory and its disk are empty until
+// they are kept.
 func (s *Store) Draft(k Key) (*Draft, error) {
 	dir, err := os.MkdirTemp(s.dir, k.String()[:12]+".*"+draftMark)
 	if err != nil {
 		return nil, fmt.Errorf("begin a snapshot: %w", err)
 	}
 	d := &Draft{store: s, dir: dir, about: About{Key: k.String(), Host: k.host(), Of: k}}
-	if d.state, err = create(dir, stateName); err == nil {
-		d.disk, err = create(dir, diskName)
+	for name, f := range map[string]**os.File{stateName: &d.state, memoryName: &d.memory, diskName: &d.disk} {
+		if *f, err = os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			break
+		}
 	}
 	if err != nil {
 		d.Discard()
 		return nil, fmt.Errorf("begin a snapshot: %w", err)
 	}
 	return d, nil
-}
-
-func create(dir, name string) (*os.File, error) {
-	return os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // Write implements [io.Writer] for what a machine says of itself. It fails when that
@@ -56,21 +57,34 @@ func (d *Draft) tooLarge() error {
 	return fmt.Errorf("the snapshot is larger than the %d bytes that all together may have", d.store.limits.Bytes)
 }
 
+// KeepMemory keeps a copy of the memory of the machine, which has been stopped. It
+// fails when that is larger than all states together may be.
+func (d *Draft) KeepMemory(memory *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(memory.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Blocks*512 > d.store.limits.Bytes {
+		return d.tooLarge()
+	}
+	return sparse.Copy(d.memory, memory)
+}
+
 // KeepDisk keeps a copy of the disk of the machine, which has been stopped.
 func (d *Draft) KeepDisk(disk *os.File) error { return sparse.Copy(d.disk, disk) }
 
 // Open returns what was written.
 func (d *Draft) Open() (*Saved, error) {
-	state, err := os.Open(d.state.Name())
-	if err != nil {
-		return nil, err
-	}
-	disk, err := os.Open(d.disk.Name())
-	if err != nil {
-		state.Close()
-		return nil, err
-	}
-	return &Saved{State: state, Disk: disk}, nil
+	return opened(func(saved *Saved) (err error) {
+		if saved.State, err = os.Open(d.state.Name()); err != nil {
+			return err
+		}
+		if saved.Memory, err = sealed(d.memory, ""); err != nil {
+			return err
+		}
+		saved.Disk, err = os.Open(d.disk.Name())
+		return err
+	})
 }
 
 // Publish makes the draft the state of its key, in place of an older one, and
@@ -85,7 +99,8 @@ func (d *Draft) Publish() error {
 }
 
 func (d *Draft) publish() error {
-	if err := errors.Join(finish(d.state, &d.about.State), finish(d.disk, &d.about.Disk)); err != nil {
+	err := errors.Join(finish(d.state, &d.about.State), finish(d.memory, &d.about.Memory), finish(d.disk, &d.about.Disk))
+	if err != nil {
 		return err
 	}
 	if d.about.bytes() > d.store.limits.Bytes {
@@ -141,6 +156,7 @@ func finish(f *os.File, about *File) error {
 // Discard removes the draft.
 func (d *Draft) Discard() {
 	d.state.Close()
+	d.memory.Close()
 	d.disk.Close()
 	os.RemoveAll(d.dir)
 }

@@ -1,5 +1,5 @@
-// Package snapshot keeps the saved states of machines, with their disks, in a
-// directory: each under a key that is a digest of everything the state depends on,
+// Package snapshot keeps the saved states of machines, with their memory and disks, in
+// a directory: each under a key that is a digest of everything the state depends on,
 // written whole or not at all, checked before it is used, and bounded in number and
 // size.
 package snapshot
@@ -53,11 +53,12 @@ type About struct {
 	Host   string    `json:"host"` // digest of Key.Host
 	Of     Key       `json:"of"`   // for people
 	State  File      `json:"state"`
+	Memory File      `json:"memory"`
 	Disk   File      `json:"disk"`
 	MadeAt time.Time `json:"madeAt"`
 }
 
-// File describes one of the two files of a state.
+// File describes one of the files of a state.
 type File struct {
 	Size  int64  `json:"size"`  // in bytes, with what is zero
 	Bytes int64  `json:"bytes"` // without
@@ -65,16 +66,25 @@ type File struct {
 }
 
 // bytes is what a state takes of the limits.
-func (a About) bytes() int64 { return a.State.Bytes + a.Disk.Bytes }
+func (a About) bytes() int64 { return a.State.Bytes + a.Memory.Bytes + a.Disk.Bytes }
 
 // Saved is a state that is opened to be restored. Its files are not written to.
 type Saved struct {
-	State *os.File // to be read from its start
-	Disk  *os.File // as the state knows it; to be copied
+	State  *os.File // to be read from its start
+	Memory *os.File // sealed; to be mapped privately
+	Disk   *os.File // as the state knows it; to be copied
 }
 
 // Close closes the files.
-func (s *Saved) Close() error { return errors.Join(s.State.Close(), s.Disk.Close()) }
+func (s *Saved) Close() error {
+	var err error
+	for _, f := range []*os.File{s.State, s.Memory, s.Disk} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return err
+}
 
 // Limits bound what is kept.
 type Limits struct {
@@ -95,7 +105,9 @@ type Store struct {
 type kept struct {
 	About
 	used        time.Time
-	state, disk identity // of the files whose sums were found right
+	state, disk identity    // of the files whose sums were found right
+	memory      *os.File    // sealed; nil: it is on the disk only
+	idle        *time.Timer // lets go of memory
 }
 
 // ErrNone says that no state is kept under a key.
@@ -133,10 +145,11 @@ func Open(dir string, host []string, l Limits) (*Store, error) {
 }
 
 const (
-	stateName = "state"
-	diskName  = "disk"
-	aboutName = "about.json"
-	draftMark = ".new"
+	stateName  = "state"
+	memoryName = "memory"
+	diskName   = "disk"
+	aboutName  = "about.json"
+	draftMark  = ".new"
 )
 
 func (s *Store) load(name string) (*kept, error) {
@@ -170,7 +183,7 @@ func (s *Store) Open(k Key) (*Saved, error) {
 	if !ok {
 		return nil, ErrNone
 	}
-	saved, err := found.open(filepath.Join(s.dir, key))
+	saved, err := s.open(found, filepath.Join(s.dir, key))
 	if err != nil {
 		return nil, errors.Join(&DamagedError{Why: err.Error()}, s.drop(key))
 	}
@@ -179,17 +192,27 @@ func (s *Store) Open(k Key) (*Saved, error) {
 	return saved, nil
 }
 
-func (k *kept) open(dir string) (*Saved, error) {
-	state, err := openChecked(filepath.Join(dir, stateName), k.State, &k.state)
-	if err != nil {
+func (s *Store) open(k *kept, dir string) (*Saved, error) {
+	return opened(func(saved *Saved) (err error) {
+		if saved.State, err = openChecked(filepath.Join(dir, stateName), k.State, &k.state); err != nil {
+			return err
+		}
+		if saved.Memory, err = s.memoryAtHand(k, filepath.Join(dir, memoryName)); err != nil {
+			return err
+		}
+		saved.Disk, err = openChecked(filepath.Join(dir, diskName), k.Disk, &k.disk)
+		return err
+	})
+}
+
+// opened leaves nothing open of what cannot be opened whole.
+func opened(open func(*Saved) error) (*Saved, error) {
+	saved := &Saved{}
+	if err := open(saved); err != nil {
+		saved.Close()
 		return nil, err
 	}
-	disk, err := openChecked(filepath.Join(dir, diskName), k.Disk, &k.disk)
-	if err != nil {
-		state.Close()
-		return nil, err
-	}
-	return &Saved{State: state, Disk: disk}, nil
+	return saved, nil
 }
 
 // Has reports whether a state is kept under a key. Open may find it damaged.
@@ -252,6 +275,9 @@ func (s *Store) Drop(k Key) error {
 }
 
 func (s *Store) drop(key string) error {
+	if k := s.kept[key]; k != nil {
+		k.forget()
+	}
 	delete(s.kept, key)
 	// The description goes first: half of a removal leaves nothing that is used.
 	err := os.Remove(filepath.Join(s.dir, key, aboutName))
