@@ -51,6 +51,10 @@ func machine() error {
 	if err := loadRunModules(); err != nil {
 		return err
 	}
+	mounted, err := mountOnlyDisk()
+	if err != nil {
+		return err
+	}
 	cgroup, err := commandCgroup()
 	if err != nil {
 		return err
@@ -66,7 +70,7 @@ func machine() error {
 	return serve.Serve(port, serve.Options{
 		Workspace: workspace,
 		Init: func(in guest.Init) (err error) {
-			root, err = begin(in)
+			root, err = begin(in, mounted)
 			return err
 		},
 		Root:     func() string { return root },
@@ -77,16 +81,37 @@ func machine() error {
 	})
 }
 
+// mountOnlyDisk makes the scratch disk the workspace where it is the machine's only
+// disk, and reports whether it did. A snapshot has that disk with it. A machine with
+// another one cannot know it yet: the disk of the root directory is the run's.
+func mountOnlyDisk() (bool, error) {
+	if len(devices(virtioBlock)) != 1 {
+		return false, nil
+	}
+	if err := bindDevices(virtioBlock, "virtio_blk"); err != nil {
+		return false, err
+	}
+	scratch, err := disk(guest.ScratchDisk)
+	if err != nil {
+		return false, err
+	}
+	return true, mountWorkspace(scratch)
+}
+
 // begin makes the machine that of a run. Everything before it is the same for
 // all runs and may have happened before a snapshot was made; what tells one
-// machine from another, the clock, random numbers and the disks, comes here. It
-// returns the root directory of commands, which is empty when it is the agent's.
-func begin(in guest.Init) (root string, err error) {
+// machine from another, the clock, random numbers and the disk of the root directory,
+// comes here. mounted says that the workspace is there. It returns the root directory
+// of commands, which is empty when it is the agent's.
+func begin(in guest.Init, mounted bool) (root string, err error) {
 	if err := applyInit(in); err != nil {
 		return "", err
 	}
 	if err := joinSegment(in.Network); err != nil {
 		return "", err
+	}
+	if mounted {
+		return "", nil
 	}
 	if err := bindDevices(virtioBlock, "virtio_blk"); err != nil {
 		return "", err
@@ -98,10 +123,20 @@ func begin(in guest.Init) (root string, err error) {
 	if in.Root {
 		return imageRoot, mountRoot(scratch, hosts(in.Network))
 	}
-	if err := mount(scratch, workspace, "ext4", unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
-		return "", err
+	return "", mountWorkspace(scratch)
+}
+
+func mountWorkspace(scratch string) error {
+	if err := mountScratch(scratch, workspace, unix.MS_NOSUID|unix.MS_NODEV); err != nil {
+		return err
 	}
-	return "", withoutLostFound(workspace)
+	return withoutLostFound(workspace)
+}
+
+// mountScratch mounts the scratch disk. It lives as long as one run, so that nothing
+// is prepared on it in the background.
+func mountScratch(device, target string, flags uintptr) error {
+	return mount(device, target, "ext4", flags, "noinit_itable,no_prefetch_block_bitmaps")
 }
 
 // withoutLostFound removes what a new file system begins with.

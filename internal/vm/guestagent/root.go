@@ -33,7 +33,7 @@ func mountRoot(scratch, hosts string) error {
 	if err := mount(device, imageLower, "erofs", unix.MS_RDONLY|unix.MS_NODEV, ""); err != nil {
 		return err
 	}
-	if err := mount(scratch, imageScratch, "ext4", unix.MS_NODEV, ""); err != nil {
+	if err := mountScratch(scratch, imageScratch, unix.MS_NODEV); err != nil {
 		return err
 	}
 	if err := withoutLostFound(imageScratch); err != nil {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -25,8 +26,8 @@ const (
 // loadRunModules loads the drivers of disks and, where the machine has a use for
 // them, those of its network and of its root directory, and keeps them from their
 // devices. To load a driver takes far longer than to bind it, most of it for the
-// kernel's check of its signature, and a snapshot spares a run the one; the other
-// has to come after it, so that the driver finds the run's own disks.
+// kernel's check of its signature, and a snapshot spares a run the one. The other has
+// to come after it where the device is not the saved machine's.
 func loadRunModules() error {
 	if err := os.WriteFile(autoprobe, []byte("0"), 0); err != nil {
 		return fmt.Errorf("keep drivers from their devices: %w", err)
@@ -59,18 +60,23 @@ func bindDevices(kind, driver string) error {
 	return nil
 }
 
-// unbound are the names of the devices of a kind that no driver has.
-func unbound(kind string) []string {
+// devices are the names of the devices of a kind.
+func devices(kind string) []string {
 	var names []string
 	dirs, _ := filepath.Glob(virtioBus + "/devices/*")
 	for _, dir := range dirs {
 		b, err := os.ReadFile(filepath.Join(dir, "device"))
-		if err != nil || strings.TrimSpace(string(b)) != kind {
-			continue
-		}
-		if _, err := os.Lstat(filepath.Join(dir, "driver")); errors.Is(err, fs.ErrNotExist) {
+		if err == nil && strings.TrimSpace(string(b)) == kind {
 			names = append(names, filepath.Base(dir))
 		}
 	}
 	return names
+}
+
+// unbound are those of them that no driver has.
+func unbound(kind string) []string {
+	return slices.DeleteFunc(devices(kind), func(name string) bool {
+		_, err := os.Lstat(filepath.Join(virtioBus, "devices", name, "driver"))
+		return !errors.Is(err, fs.ErrNotExist)
+	})
 }

@@ -53,9 +53,12 @@ func (g *Guest) Greet(ctx context.Context, conn net.Conn, s vm.Spec, timeout tim
 	})
 }
 
-// Resume is Greet for a guest restored from a snapshot.
-func (g *Guest) Resume(ctx context.Context, conn net.Conn, s vm.Spec, timeout time.Duration) error {
+// Resume is Greet for a guest that load restores from a snapshot.
+func (g *Guest) Resume(ctx context.Context, conn net.Conn, s vm.Spec, timeout time.Duration, load func(context.Context) error) error {
 	return g.meet(ctx, conn, timeout, func(ctx context.Context) (*guest.Session, error) {
+		if err := load(ctx); err != nil {
+			return nil, err
+		}
 		session, err := guest.Resume(ctx, conn)
 		if err != nil {
 			return nil, err

@@ -5,32 +5,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"tidewait/internal/vm/qemu/sparse"
 )
 
 // minDisk is the least size of a scratch disk, in MiB.
 const minDisk = 16
 
-// newDisk makes an empty ext4 disk and returns it open and without a name: it
-// goes when the machine and this program have closed it.
+// newDisk makes a disk with an empty ext4 file system; see copyDisk.
 func (b *Backend) newDisk(ctx context.Context, dir string, mib int64) (*os.File, error) {
 	template, err := b.templateDisk(ctx, max(mib, minDisk))
 	if err != nil {
 		return nil, err
 	}
 	defer template.Close()
+	return b.copyDisk(dir, template)
+}
+
+// copyDisk makes a disk like another and returns it open and without a name: it
+// goes when the machine and this program have closed it.
+func (b *Backend) copyDisk(dir string, from *os.File) (*os.File, error) {
 	name := filepath.Join(dir, "scratch.ext4")
 	disk, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make the scratch disk: %w", err)
 	}
-	if err := errors.Join(os.Remove(name), b.user.Own(disk), copySparse(disk, template)); err != nil {
+	if err := errors.Join(os.Remove(name), b.user.Own(disk), sparse.Copy(disk, from)); err != nil {
 		disk.Close()
 		return nil, fmt.Errorf("make the scratch disk: %w", err)
 	}
@@ -83,40 +87,4 @@ func makeExt4(ctx context.Context, name string, mib int64) error {
 func isFile(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular()
-}
-
-// copySparse copies what from holds and leaves its holes.
-func copySparse(to, from *os.File) error {
-	info, err := from.Stat()
-	if err != nil {
-		return err
-	}
-	size := info.Size()
-	if err := to.Truncate(size); err != nil {
-		return err
-	}
-	for at := int64(0); at < size; {
-		start, err := from.Seek(at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			return nil // no more data
-		}
-		if err != nil {
-			return err
-		}
-		end, err := from.Seek(start, unix.SEEK_HOLE)
-		if err != nil {
-			return err
-		}
-		if _, err := from.Seek(start, io.SeekStart); err != nil {
-			return err
-		}
-		if _, err := to.Seek(start, io.SeekStart); err != nil {
-			return err
-		}
-		if _, err := io.CopyN(to, from, end-start); err != nil {
-			return err
-		}
-		at = end
-	}
-	return nil
 }

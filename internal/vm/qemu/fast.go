@@ -21,7 +21,7 @@ import (
 
 // snapshotFormat changes whenever a snapshot made by this code would not do for
 // older code, or the other way round.
-const snapshotFormat = 1
+const snapshotFormat = 3
 
 // fast starts machines from snapshots: it knows which there are, has those made
 // that are wanted, one at a time, and counts.
@@ -148,23 +148,24 @@ func processorID() (string, error) {
 	return strings.Join(lines, "; "), nil
 }
 
-// shapeOf is the shape of a run's machine. Its key holds all of QEMU's arguments:
-// memory, processors, machine, accelerator, kernel's command line and every
-// device.
+// shapeOf is the shape of a run's machine. Its key holds all of QEMU's arguments,
+// memory, processors, machine, accelerator, kernel's command line and every device,
+// and the size of the disk, which the saved machine has mounted.
 func (b *Backend) shapeOf(s vm.Spec, accel string) (shape, error) {
 	host, err := b.hostKey()
 	if err != nil {
 		return shape{}, err
 	}
 	spec := s
-	spec.RunID, spec.DiskMiB, spec.Keep = saveRun, minDisk, false
+	spec.RunID, spec.DiskMiB, spec.Keep = saveRun, max(s.DiskMiB, minDisk), false
 	if s.NIC != nil {
 		spec.NIC = &vm.NIC{} // the run's own cable is not for others
 	}
 	if spec.Image = ""; s.Root != nil {
 		spec.Root = &vm.Root{} // nor is its image
 	}
-	return shape{key: snapshot.Key{Host: host, Machine: arguments(s, accel, machineMicroVM)}, spec: spec, accel: accel}, nil
+	of := append(arguments(s, accel, machineMicroVM), fmt.Sprintf("disk of %d MiB", spec.DiskMiB))
+	return shape{key: snapshot.Key{Host: host, Machine: of}, spec: spec, accel: accel}, nil
 }
 
 // start starts the machine of a run: from a snapshot, else by booting it. What
@@ -204,12 +205,12 @@ func (b *Backend) start(ctx context.Context, run *host.Run, s vm.Spec) (*machine
 // startFast restores a machine. A snapshot that fails is not used again, but for
 // one whose machine was silent for the first time.
 func (b *Backend) startFast(ctx context.Context, run *host.Run, s vm.Spec, sh shape) (*machine, error) {
-	state, err := b.fast.store.Open(sh.key)
+	saved, err := b.fast.store.Open(sh.key)
 	if err != nil {
 		return nil, err
 	}
-	defer state.Close()
-	m, err := b.restoreOnce(ctx, run, s, sh.accel, state, b.fast.patience)
+	defer saved.Close()
+	m, err := b.restoreOnce(ctx, run, s, sh.accel, saved, b.fast.patience)
 	if err != nil && ctx.Err() == nil && !vm.IsImageInvalid(err) && !b.fast.forgives(sh, err) {
 		err = errors.Join(err, b.fast.store.Drop(sh.key))
 	}
@@ -387,8 +388,8 @@ func (b *Backend) Snapshot(ctx context.Context, s vm.Spec) error {
 	if err != nil {
 		return err
 	}
-	if state, err := b.fast.store.Open(sh.key); err == nil {
-		return state.Close()
+	if saved, err := b.fast.store.Open(sh.key); err == nil {
+		return saved.Close()
 	}
 	w, made := b.order(sh)
 	if made == nil {
@@ -445,5 +446,8 @@ func (b *Backend) Close() error {
 	b.fast.stop()
 	b.fast.mu.Unlock()
 	b.fast.work.Wait()
+	if b.fast.store != nil {
+		b.fast.store.Close()
+	}
 	return nil
 }

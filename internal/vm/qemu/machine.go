@@ -81,21 +81,21 @@ func (m *machine) orGone(ctx context.Context, err error) error {
 }
 
 func (m *machine) boot(ctx context.Context, b *Backend, s vm.Spec, kind string) error {
-	conn, err := m.launch(ctx, b, s, arguments(s, m.accel, kind))
+	disk, err := b.newDisk(ctx, m.run.Dir, s.DiskMiB)
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
+	conn, err := m.launch(b, s, arguments(s, m.accel, kind), disk)
 	if err != nil {
 		return err
 	}
 	return m.Greet(ctx, conn, s, b.opts.BootTimeout)
 }
 
-// launch starts QEMU and returns the connection to the guest agent. more are
-// files that the arguments name beside the usual ones.
-func (m *machine) launch(ctx context.Context, b *Backend, s vm.Spec, args []string, more ...*os.File) (net.Conn, error) {
-	disk, err := b.newDisk(ctx, m.run.Dir, s.DiskMiB)
-	if err != nil {
-		return nil, err
-	}
-	defer disk.Close()
+// launch starts QEMU with a scratch disk and returns the connection to the guest
+// agent. more are files that the arguments name beside the usual ones.
+func (m *machine) launch(b *Backend, s vm.Spec, args []string, disk *os.File, more ...*os.File) (net.Conn, error) {
 	kernel, err := os.Open(b.opts.Image.Kernel)
 	if err != nil {
 		return nil, fmt.Errorf("open the guest's kernel: %w", err)
@@ -259,9 +259,10 @@ func arguments(s vm.Spec, accel, kind string) []string {
 	accelerator, cpu := "kvm", "max"
 	if accel == AccelTCG {
 		accelerator = "tcg,tb-size=64"
-		// What costs emulation dear: a fifth level of page tables, and protections of
-		// the guest's kernel from its own processes, which are root's anyway.
-		cpu += ",la57=off,smap=off,smep=off,pku=off"
+		// What costs emulation dear: a fifth level of page tables, protections of
+		// the guest's kernel from its own processes, which are root's anyway, and
+		// "rep movsb", which is emulated byte by byte: without erms nothing prefers it.
+		cpu += ",la57=off,smap=off,smep=off,pku=off,erms=off"
 		// Emulated timers are late under load. A guest that calibrates against
 		// them may wait for ever, and one that checks its clock against them takes
 		// the wrong one for right.

@@ -1,7 +1,6 @@
 package qemu
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -104,10 +103,4 @@ func (m *monitor) await(name string, states ...string) (string, error) {
 		}
 		m.seen = append(m.seen[:0], said.event)
 	}
-}
-
-// closeWith closes the monitor's connection when ctx ends before stop is called,
-// which ends every wait.
-func (m *monitor) closeWith(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { m.conn.Close() })
 }

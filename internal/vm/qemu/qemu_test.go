@@ -105,7 +105,7 @@ const restored = "TIDEWAIT_VMTEST_RESTORED"
 func newRestored(runDir string) (*qemu.Backend, error) {
 	b, err := newFastBackend(runDir)
 	if err == nil {
-		err = b.Snapshot(context.Background(), vm.Spec{CPUMilli: 1000, MemoryMiB: 192})
+		err = b.Snapshot(context.Background(), vm.Spec{CPUMilli: 1000, MemoryMiB: 192, DiskMiB: 64})
 	}
 	return b, err
 }

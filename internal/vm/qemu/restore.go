@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,12 +25,12 @@ const (
 	trialRun = "snapshot-trial"
 )
 
-// restoreOnce starts QEMU with a state in place of a boot, and gives the guest
-// its run. When it fails nothing is left.
-func (b *Backend) restoreOnce(ctx context.Context, run *host.Run, s vm.Spec, accel string, state *os.File, timeout time.Duration) (*machine, error) {
+// restoreOnce starts QEMU with a state, and a copy of the disk that belongs to it, in
+// place of a boot, and gives the guest its run. When it fails nothing is left.
+func (b *Backend) restoreOnce(ctx context.Context, run *host.Run, s vm.Spec, accel string, saved *snapshot.Saved, timeout time.Duration) (*machine, error) {
 	m := b.newMachine(run, accel)
 	m.start.Kind = vm.StartSnapshot
-	return m, m.orGone(ctx, m.restore(ctx, b, s, state, timeout))
+	return m, m.orGone(ctx, m.restore(ctx, b, s, saved, timeout))
 }
 
 // silentError says that a restored machine lived and did not answer, which may
@@ -38,13 +39,20 @@ type silentError struct{ error }
 
 func (e *silentError) Unwrap() error { return e.error }
 
-func (m *machine) restore(ctx context.Context, b *Backend, s vm.Spec, state *os.File, timeout time.Duration) error {
-	args := append(arguments(s, m.accel, machineMicroVM), "-incoming", fmt.Sprintf("fd:%d", fdMore))
-	conn, err := m.launch(ctx, b, s, args, state)
+func (m *machine) restore(ctx context.Context, b *Backend, s vm.Spec, saved *snapshot.Saved, timeout time.Duration) error {
+	disk, err := b.copyDisk(m.run.Dir, saved.Disk)
 	if err != nil {
 		return err
 	}
-	if err = m.Resume(ctx, conn, s, timeout); err == nil {
+	defer disk.Close()
+	args := append(withMemory(arguments(s, m.accel, machineMicroVM), s, memoryIsPrivate), "-incoming", "defer")
+	conn, monitor, err := m.launchMonitored(b, s, args, disk, saved.Memory, saved.State)
+	if err != nil {
+		return err
+	}
+	defer monitor.Close()
+	err = m.Resume(ctx, conn, s, timeout, func(ctx context.Context) error { return readState(ctx, monitor) })
+	if err == nil {
 		return nil
 	}
 	select {
@@ -53,6 +61,59 @@ func (m *machine) restore(ctx context.Context, b *Backend, s vm.Spec, state *os.
 	default:
 		return &silentError{err}
 	}
+}
+
+// The descriptors of machines that are saved or restored, beside the usual ones.
+const (
+	fdMonitor = fdMore + iota
+	fdMemory
+	fdState // of one that is restored
+)
+
+// How QEMU maps the file that is its machine's memory.
+const (
+	memoryIsShared  = "on"  // the file has what the machine has
+	memoryIsPrivate = "off" // what the machine writes is its own
+)
+
+// withMemory has a file as the machine's memory.
+func withMemory(args []string, s vm.Spec, share string) []string {
+	args = slices.Clone(args)
+	args[slices.Index(args, "-machine")+1] += ",memory-backend=memory"
+	return append(args, "-object", fmt.Sprintf("memory-backend-file,id=memory,size=%dM,mem-path=%s,share=%s", s.MemoryMiB, fdPath(fdMemory), share))
+}
+
+// ignoreMemory leaves memory that is a file out of what is written or read.
+var ignoreMemory = map[string]any{"capability": "x-ignore-shared", "state": true}
+
+// launchMonitored is launch with a connection to QEMU's monitor, and the memory of the
+// machine among the files.
+func (m *machine) launchMonitored(b *Backend, s vm.Spec, args []string, disk *os.File, more ...*os.File) (conn net.Conn, monitor *net.UnixConn, err error) {
+	ours, theirs, err := host.SocketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer theirs.Close()
+	args = append(args, "-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", fdMonitor), "-mon", "chardev=monitor,mode=control")
+	conn, err = m.launch(b, s, args, disk, append([]*os.File{theirs}, more...)...)
+	if err != nil {
+		ours.Close()
+		return nil, nil, err
+	}
+	return conn, ours.(*net.UnixConn), nil
+}
+
+// readState has QEMU read the state of a machine, which goes on when it is read.
+func readState(ctx context.Context, conn *net.UnixConn) error {
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	monitor, err := openMonitor(conn)
+	if err != nil {
+		return err
+	}
+	if err := monitor.do("migrate-set-capabilities", map[string]any{"capabilities": []any{ignoreMemory}}, nil); err != nil {
+		return err
+	}
+	return monitor.do("migrate-incoming", map[string]any{"uri": fmt.Sprintf("fd:%d", fdState)}, nil)
 }
 
 // within bounds the writing of a state, and a trial.
@@ -84,7 +145,7 @@ func (b *Backend) makeSnapshot(ctx context.Context, sh shape) error {
 }
 
 // save boots a machine that never becomes that of a run, so that nobody's data
-// are in it, and writes its state.
+// are in it, and keeps its state and its disk.
 func (b *Backend) save(ctx context.Context, sh shape) (draft *snapshot.Draft, err error) {
 	if err := enoughMemory(sh); err != nil {
 		return nil, err
@@ -128,21 +189,24 @@ func enoughMemory(sh shape) error {
 }
 
 func (m *machine) save(ctx context.Context, b *Backend, sh shape) (*snapshot.Draft, error) {
-	ours, theirs, err := host.SocketPair()
+	disk, err := b.newDisk(ctx, m.run.Dir, sh.spec.DiskMiB)
 	if err != nil {
 		return nil, err
 	}
-	defer ours.Close()
-	args := append(arguments(sh.spec, m.accel, machineMicroVM),
-		"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", fdMore), "-mon", "chardev=monitor,mode=control",
-		// The machine is stopped when it is saved, and has to go on when it is
-		// restored: whether it ran is not to be told.
-		"-global", "migration.store-global-state=off")
-	conn, err := m.launch(ctx, b, sh.spec, args, theirs)
-	theirs.Close()
+	defer disk.Close()
+	memory, err := snapshot.NewMemory(sh.spec.MemoryMiB << 20)
 	if err != nil {
 		return nil, err
 	}
+	defer memory.Close()
+	// The machine is stopped when it is saved, and has to go on when it is restored:
+	// whether it ran is not to be told.
+	args := append(withMemory(arguments(sh.spec, m.accel, machineMicroVM), sh.spec, memoryIsShared), "-global", "migration.store-global-state=off")
+	conn, monitor, err := m.launchMonitored(b, sh.spec, args, disk, memory)
+	if err != nil {
+		return nil, err
+	}
+	defer monitor.Close()
 	if err := m.Hear(ctx, conn, b.opts.BootTimeout); err != nil {
 		return nil, err
 	}
@@ -152,7 +216,10 @@ func (m *machine) save(ctx context.Context, b *Backend, sh shape) (*snapshot.Dra
 	}
 	ctx, cancel := b.within(ctx)
 	defer cancel()
-	if err := m.writeState(ctx, ours.(*net.UnixConn), draft); err != nil {
+	if err = m.writeState(ctx, monitor, draft); err == nil {
+		err = errors.Join(draft.KeepMemory(memory), draft.KeepDisk(disk)) // nobody writes any more
+	}
+	if err != nil {
 		draft.Discard()
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -165,18 +232,18 @@ func (m *machine) save(ctx context.Context, b *Backend, sh shape) (*snapshot.Dra
 // writeState stops the machine and writes its state through a pipe, so that QEMU
 // never holds the file that others are restored from.
 func (m *machine) writeState(ctx context.Context, conn *net.UnixConn, to io.Writer) error {
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	monitor, err := openMonitor(conn)
 	if err != nil {
 		return err
 	}
-	defer monitor.closeWith(ctx)()
 	for _, c := range []struct {
 		command   string
 		arguments map[string]any
 	}{
 		{"stop", nil},
 		{"migrate-set-parameters", map[string]any{"max-bandwidth": 1 << 40}},
-		{"migrate-set-capabilities", map[string]any{"capabilities": []any{map[string]any{"capability": "events", "state": true}}}},
+		{"migrate-set-capabilities", map[string]any{"capabilities": []any{map[string]any{"capability": "events", "state": true}, ignoreMemory}}},
 	} {
 		if err := monitor.do(c.command, c.arguments, nil); err != nil {
 			return err
@@ -213,18 +280,18 @@ type onlyWriter struct{ io.Writer }
 func (b *Backend) trial(ctx context.Context, sh shape, draft *snapshot.Draft) (err error) {
 	ctx, cancel := b.within(ctx)
 	defer cancel()
-	state, err := draft.Open()
+	saved, err := draft.Open()
 	if err != nil {
 		return err
 	}
-	defer state.Close()
+	defer saved.Close()
 	spec := sh.spec
-	spec.RunID, spec.DiskMiB = trialRun, 2*minDisk // not the disk the snapshot was made with
+	spec.RunID = trialRun
 	defer func() {
 		err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx), trialRun))
 	}()
 	m, err := b.runs.Create(ctx, trialRun, func(ctx context.Context, run *host.Run) (*machine, error) {
-		return b.restoreOnce(ctx, run, spec, sh.accel, state, b.opts.BootTimeout)
+		return b.restoreOnce(ctx, run, spec, sh.accel, saved, b.opts.BootTimeout)
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
-// Package snapshot keeps the saved states of machines in a directory: each under
-// a key that is a digest of everything the state depends on, written whole or
-// not at all, checked before it is used, and bounded in number and size.
+// Package snapshot keeps the saved states of machines, with their memory and disks, in
+// a directory: each under a key that is a digest of everything the state depends on,
+// written whole or not at all, checked before it is used, and bounded in number and
+// size.
 package snapshot
 
 import (
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tidewait/internal/vm/qemu/sparse"
 )
 
 // Key names what a state depends on.
@@ -49,9 +52,38 @@ type About struct {
 	Key    string    `json:"key"`
 	Host   string    `json:"host"` // digest of Key.Host
 	Of     Key       `json:"of"`   // for people
-	Bytes  int64     `json:"bytes"`
-	SHA256 string    `json:"sha256"`
+	State  File      `json:"state"`
+	Memory File      `json:"memory"`
+	Disk   File      `json:"disk"`
 	MadeAt time.Time `json:"madeAt"`
+}
+
+// File describes one of the files of a state.
+type File struct {
+	Size  int64  `json:"size"`  // in bytes, with what is zero
+	Bytes int64  `json:"bytes"` // without
+	Sum   string `json:"sum"`   // that of package sparse
+}
+
+// bytes is what a state takes of the limits.
+func (a About) bytes() int64 { return a.State.Bytes + a.Memory.Bytes + a.Disk.Bytes }
+
+// Saved is a state that is opened to be restored. Its files are not written to.
+type Saved struct {
+	State  *os.File // to be read from its start
+	Memory *os.File // sealed; to be mapped privately
+	Disk   *os.File // as the state knows it; to be copied
+}
+
+// Close closes the files.
+func (s *Saved) Close() error {
+	var err error
+	for _, f := range []*os.File{s.State, s.Memory, s.Disk} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return err
 }
 
 // Limits bound what is kept.
@@ -72,8 +104,10 @@ type Store struct {
 
 type kept struct {
 	About
-	used    time.Time
-	checked identity // of the file whose digest was found right
+	used        time.Time
+	state, disk identity    // of the files whose sums were found right
+	memory      *os.File    // sealed; nil: it is on the disk only
+	idle        *time.Timer // lets go of memory
 }
 
 // ErrNone says that no state is kept under a key.
@@ -111,9 +145,11 @@ func Open(dir string, host []string, l Limits) (*Store, error) {
 }
 
 const (
-	stateName = "state"
-	aboutName = "about.json"
-	draftMark = ".new"
+	stateName  = "state"
+	memoryName = "memory"
+	diskName   = "disk"
+	aboutName  = "about.json"
+	draftMark  = ".new"
 )
 
 func (s *Store) load(name string) (*kept, error) {
@@ -137,9 +173,9 @@ func (s *Store) load(name string) (*kept, error) {
 	return k, nil
 }
 
-// Open returns the state of a key, to be read from its start. It returns ErrNone
-// when there is none, and a *DamagedError when it is not what was written.
-func (s *Store) Open(k Key) (*os.File, error) {
+// Open returns the state of a key. It returns ErrNone when there is none, and a
+// *DamagedError when it is not what was written.
+func (s *Store) Open(k Key) (*Saved, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := k.String()
@@ -147,19 +183,36 @@ func (s *Store) Open(k Key) (*os.File, error) {
 	if !ok {
 		return nil, ErrNone
 	}
-	f, err := os.Open(s.state(key))
-	if err == nil {
-		err = found.check(f)
-	}
+	saved, err := s.open(found, filepath.Join(s.dir, key))
 	if err != nil {
-		if f != nil {
-			f.Close()
-		}
 		return nil, errors.Join(&DamagedError{Why: err.Error()}, s.drop(key))
 	}
 	found.used = time.Now()
 	_ = os.Chtimes(filepath.Join(s.dir, key, aboutName), found.used, found.used) // only the order of removal depends on it
-	return f, nil
+	return saved, nil
+}
+
+func (s *Store) open(k *kept, dir string) (*Saved, error) {
+	return opened(func(saved *Saved) (err error) {
+		if saved.State, err = openChecked(filepath.Join(dir, stateName), k.State, &k.state); err != nil {
+			return err
+		}
+		if saved.Memory, err = s.memoryAtHand(k, filepath.Join(dir, memoryName)); err != nil {
+			return err
+		}
+		saved.Disk, err = openChecked(filepath.Join(dir, diskName), k.Disk, &k.disk)
+		return err
+	})
+}
+
+// opened leaves nothing open of what cannot be opened whole.
+func opened(open func(*Saved) error) (*Saved, error) {
+	saved := &Saved{}
+	if err := open(saved); err != nil {
+		saved.Close()
+		return nil, err
+	}
+	return saved, nil
 }
 
 // Has reports whether a state is kept under a key. Open may find it damaged.
@@ -176,33 +229,43 @@ type identity struct {
 	change unix.Timespec
 }
 
-// check compares a state with what was written. The whole is read once for each
+// openChecked opens a file that is what was written. The whole is read once for each
 // program; after that its change time tells, which no write leaves as it was.
-func (k *kept) check(f *os.File) error {
+func openChecked(name string, written File, checked *identity) (*os.File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(f, written, checked); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func check(f *os.File, written File, checked *identity) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return err
 	}
 	now := identity{inode: st.Ino, size: st.Size, change: st.Ctim}
-	if now == k.checked {
+	if now == *checked {
 		return nil
 	}
-	if st.Size != k.Bytes {
-		return fmt.Errorf("it has %d bytes, %d were written", st.Size, k.Bytes)
+	if st.Size != written.Size {
+		return fmt.Errorf("its %s has %d bytes, %d were written", filepath.Base(f.Name()), st.Size, written.Size)
 	}
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	sum, _, err := sparse.Sum(f)
+	if err != nil {
 		return err
 	}
-	if sum := hex.EncodeToString(h.Sum(nil)); sum != k.SHA256 {
-		return fmt.Errorf("its digest is %s, that of what was written %s", sum, k.SHA256)
+	if sum != written.Sum {
+		return fmt.Errorf("the digest of its %s is %s, that of what was written %s", filepath.Base(f.Name()), sum, written.Sum)
 	}
-	k.checked = now
-	_, err := f.Seek(0, io.SeekStart)
+	*checked = now
+	_, err = f.Seek(0, io.SeekStart)
 	return err
 }
-
-func (s *Store) state(name string) string { return filepath.Join(s.dir, name, stateName) }
 
 // Drop removes the state of a key, which failed.
 func (s *Store) Drop(k Key) error {
@@ -212,6 +275,9 @@ func (s *Store) Drop(k Key) error {
 }
 
 func (s *Store) drop(key string) error {
+	if k := s.kept[key]; k != nil {
+		k.forget()
+	}
 	delete(s.kept, key)
 	// The description goes first: half of a removal leaves nothing that is used.
 	err := os.Remove(filepath.Join(s.dir, key, aboutName))
@@ -226,7 +292,7 @@ func (s *Store) Kept() (count int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range s.kept {
-		bytes += k.Bytes
+		bytes += k.bytes()
 	}
 	return len(s.kept), bytes
 }
@@ -257,7 +323,7 @@ func (s *Store) byUse() []*kept {
 // bytes fit.
 func (s *Store) makeRoom(count int, bytes int64) error {
 	for _, k := range s.kept {
-		count, bytes = count+1, bytes+k.Bytes
+		count, bytes = count+1, bytes+k.bytes()
 	}
 	for _, k := range s.byUse() {
 		if count <= s.limits.Count && bytes <= s.limits.Bytes {
@@ -266,7 +332,7 @@ func (s *Store) makeRoom(count int, bytes int64) error {
 		if err := s.drop(k.Key); err != nil {
 			return err
 		}
-		count, bytes = count-1, bytes-k.Bytes
+		count, bytes = count-1, bytes-k.bytes()
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 var host = []string{"image a", "QEMU 7.2"}
@@ -36,7 +38,7 @@ func read(t *testing.T, s *Store, k Key) string {
 	f, err := s.Open(k)
 	require.NoError(t, err)
 	defer f.Close()
-	content, err := io.ReadAll(f)
+	content, err := io.ReadAll(f.State)
 	require.NoError(t, err)
 	return string(content)
 }
@@ -89,6 +91,125 @@ func TestKeepsWhatWasWritten(t *testing.T) {
 	require.Equal(t, "state of n", read(t, again, key("n")))
 }
 
+// TestDisk keeps a disk beside a state, and finds out when it is not the one.
+func TestDisk(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Limits{Count: 2, Bytes: 10_000})
+	disk, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+	require.NoError(t, err)
+	defer disk.Close()
+	require.NoError(t, disk.Truncate(1<<20))
+	_, err = disk.WriteAt([]byte("a file system"), 8192)
+	require.NoError(t, err)
+	keep := func(most int64) error {
+		d, err := s.Draft(key("m"))
+		require.NoError(t, err)
+		_, err = io.WriteString(d, "state")
+		require.NoError(t, err)
+		require.NoError(t, d.KeepDisk(disk))
+		s.limits.Bytes = most
+		return d.Publish()
+	}
+	require.EqualError(t, keep(4100), "keep a snapshot: the snapshot is larger than the 4100 bytes that all together may have")
+	require.Empty(t, entries(t, dir))
+	require.NoError(t, keep(4101))
+	_, kept := s.Kept()
+	require.Equal(t, int64(4101), kept, "the state, and what of the disk is not zero")
+
+	saved, err := s.Open(key("m"))
+	require.NoError(t, err)
+	want, err := os.ReadFile(disk.Name())
+	require.NoError(t, err)
+	got, err := io.ReadAll(saved.Disk)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, got))
+	require.NoError(t, saved.Close())
+
+	f, err := os.OpenFile(filepath.Join(dir, key("m").String(), "disk"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte("x"), 1<<19)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	_, err = s.Open(key("m"))
+	damaged := new(DamagedError)
+	require.ErrorAs(t, err, &damaged)
+	require.Contains(t, damaged.Why, "the digest of its disk is")
+	require.Empty(t, entries(t, dir))
+}
+
+// TestMemory keeps the memory of a machine, gives it to several readers that cannot
+// change it, lets go of it, and finds out when it is not what was written.
+func TestMemory(t *testing.T) {
+	dir := t.TempDir()
+	limits := Limits{Count: 2, Bytes: 10_000}
+	s := open(t, dir, limits)
+	memory, err := NewMemory(1 << 20)
+	require.NoError(t, err)
+	defer memory.Close()
+	_, err = memory.WriteAt([]byte("what a guest knows"), 40960)
+	require.NoError(t, err)
+	d, err := s.Draft(key("m"))
+	require.NoError(t, err)
+	require.NoError(t, d.KeepMemory(memory))
+	draft, err := d.Open()
+	require.NoError(t, err)
+	requireSealed(t, draft.Memory)
+	require.NoError(t, draft.Close())
+	require.NoError(t, d.Publish())
+	_, kept := s.Kept()
+	require.Equal(t, int64(4096), kept)
+
+	one, err := s.Open(key("m"))
+	require.NoError(t, err)
+	two, err := s.Open(key("m"))
+	require.NoError(t, err)
+	requireSealed(t, one.Memory)
+	require.NoError(t, one.Close())
+	s.Close()
+	requireSealed(t, two.Memory)
+	require.NoError(t, two.Close())
+	again, err := s.Open(key("m"))
+	require.NoError(t, err)
+	requireSealed(t, again.Memory)
+	s.release(s.kept[key("m").String()])
+	require.Nil(t, s.kept[key("m").String()].memory)
+	require.NoError(t, again.Close())
+
+	f, err := os.OpenFile(filepath.Join(dir, key("m").String(), "memory"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte("W"), 40960)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	_, err = s.Open(key("m"))
+	damaged := new(DamagedError)
+	require.ErrorAs(t, err, &damaged)
+	require.Contains(t, damaged.Why, "the digest of its memory is")
+	require.Empty(t, entries(t, dir))
+
+	s.limits.Bytes = 4095
+	d, err = s.Draft(key("m"))
+	require.NoError(t, err)
+	require.EqualError(t, d.KeepMemory(memory), "the snapshot is larger than the 4095 bytes that all together may have")
+	d.Discard()
+}
+
+// requireSealed reads what TestMemory wrote, and cannot write.
+func requireSealed(t *testing.T, memory *os.File) {
+	t.Helper()
+	info, err := memory.Stat()
+	require.NoError(t, err)
+	require.Equal(t, int64(1<<20), info.Size())
+	got := make([]byte, 18)
+	_, err = memory.ReadAt(got, 40960)
+	require.NoError(t, err)
+	require.Equal(t, "what a guest knows", string(got))
+	_, err = memory.WriteAt([]byte("x"), 0)
+	require.ErrorIs(t, err, unix.EPERM)
+	require.ErrorIs(t, memory.Truncate(0), unix.EPERM)
+	_, err = unix.Mmap(int(memory.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.ErrorIs(t, err, unix.EPERM)
+}
+
 func TestOnlyItsOwnerReadsIt(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	s := open(t, dir, Limits{Count: 1, Bytes: 100})
@@ -111,7 +232,7 @@ func TestDraft(t *testing.T) {
 	require.NoError(t, err)
 	f, err := d.Open()
 	require.NoError(t, err)
-	content, err := io.ReadAll(f)
+	content, err := io.ReadAll(f.State)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	require.Equal(t, "12345", string(content))
@@ -131,12 +252,12 @@ func TestDamaged(t *testing.T) {
 		damage func(t *testing.T, state string)
 		why    string
 	}{
-		{"truncated", func(t *testing.T, f string) { require.NoError(t, os.Truncate(f, 3)) }, "it has 3 bytes, 5 were written"},
-		{"another byte", func(t *testing.T, f string) { require.NoError(t, os.WriteFile(f, []byte("stat3"), 0o600)) }, "its digest is"},
+		{"truncated", func(t *testing.T, f string) { require.NoError(t, os.Truncate(f, 3)) }, "its state has 3 bytes, 5 were written"},
+		{"another byte", func(t *testing.T, f string) { require.NoError(t, os.WriteFile(f, []byte("stat3"), 0o600)) }, "the digest of its state is"},
 		{"replaced", func(t *testing.T, f string) {
 			require.NoError(t, os.WriteFile(f+"2", []byte("other"), 0o600))
 			require.NoError(t, os.Rename(f+"2", f))
-		}, "its digest is"},
+		}, "the digest of its state is"},
 		{"gone", func(t *testing.T, f string) { require.NoError(t, os.Remove(f)) }, "no such file"},
 	} {
 		for _, restarted := range []bool{false, true} {
