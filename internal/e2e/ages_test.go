@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -16,7 +17,7 @@ import (
 // What runs in both goes on. What only the database knows is failed or gets a new
 // workflow, and what only Temporal knows is ended, although it waits for somebody.
 func TestTemporalIsOlder(t *testing.T) {
-	t.Parallel()
+	long(t, 45*time.Second)
 	p := start(t)
 	p.node()
 	s := p.lattice("default")
