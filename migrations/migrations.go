@@ -30,7 +30,8 @@ type Applied struct {
 }
 
 // Apply brings the database at url up to date. Concurrent callers are held
-// back by an advisory lock in the database, so each migration runs once.
+// back by an advisory lock in the database, so each migration runs once. A
+// database that a newer binary has migrated is an error that wraps [ErrSchema].
 func Apply(ctx context.Context, url string) ([]Applied, error) {
 	p, db, err := provider(url)
 	if err != nil {
@@ -40,6 +41,13 @@ func Apply(ctx context.Context, url string) ([]Applied, error) {
 	results, err := p.Up(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("apply migrations: %w", postgres.Explain(err))
+	}
+	current, latest, err := p.GetVersions(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read schema version: %w", postgres.Explain(err))
+	}
+	if current > latest {
+		return nil, newer(current, latest)
 	}
 	applied := make([]Applied, 0, len(results))
 	for _, r := range results {
@@ -64,9 +72,13 @@ func Check(ctx context.Context, url string) error {
 	case current < latest:
 		return fmt.Errorf("%w: it is at version %d, this binary needs %d; run `tidewait-worker migrate`", ErrSchema, current, latest)
 	case current > latest:
-		return fmt.Errorf("%w: it is at version %d, this binary knows only %d; use a newer tidewait-worker", ErrSchema, current, latest)
+		return newer(current, latest)
 	}
 	return nil
+}
+
+func newer(current, latest int64) error {
+	return fmt.Errorf("%w: it is at version %d, this binary knows only %d; use a newer tidewait-worker", ErrSchema, current, latest)
 }
 
 func provider(url string) (*goose.Provider, *sql.DB, error) {

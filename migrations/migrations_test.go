@@ -64,6 +64,8 @@ SELECT data_type FROM information_schema.columns WHERE table_name = 'mission_pha
 	_, err = db.Exec(ctx, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)")
 	require.NoError(t, err)
 	err = migrations.Check(ctx, url)
+	_, applying := migrations.Apply(ctx, url)
+	require.Equal(t, err, applying, "an older release leaves it alone, too")
 	require.ErrorIs(t, err, migrations.ErrSchema)
 	require.ErrorContains(t, err, "it is at version 99999, this binary knows only "+strconv.Itoa(latest)+"; use a newer tidewait-worker")
 }

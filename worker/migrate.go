@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,9 @@ func migrateCommand() *cobra.Command {
 				return err
 			}
 			applied, err := migrations.Apply(cmd.Context(), s.Postgres.URL)
+			if errors.Is(err, migrations.ErrSchema) {
+				return err
+			}
 			if err != nil {
 				return fmt.Errorf("%w; is Postgres there, and does postgres.url name it?", err)
 			}

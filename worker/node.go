@@ -51,9 +51,11 @@ func runNode(ctx context.Context, svc *services, ready func()) error {
 	if err != nil {
 		return err
 	}
-	if err := provision.NodeBucket(ctx, svc.js, id, s.Fleet); err != nil {
+	bucket := func(ctx context.Context) error { return provision.NodeBucket(ctx, svc.js, id, s.Fleet) }
+	if err := bucket(ctx); err != nil {
 		return err
 	}
+	go provision.AfterReconnect(ctx, svc.nats, svc.log, bucket)
 	dir := nodeDir(s, id)
 	lock, err := agent.Lock(ctx, dir)
 	if err != nil {

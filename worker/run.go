@@ -108,6 +108,9 @@ func run(ctx context.Context, s config.Settings, asked []string, log *slog.Logge
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	go provision.AfterReconnect(ctx, svc.nats, log, func(ctx context.Context) error {
+		return provision.MissingStreams(ctx, svc.js, s.Fleet)
+	})
 	for _, role := range asked {
 		work := map[string]func(context.Context, *services, func()) error{
 			"engine": runEngine, "gateway": runGateway, "node": runNode,

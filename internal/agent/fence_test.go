@@ -23,6 +23,7 @@ type answering struct {
 	silent atomic.Bool
 	epoch  atomic.Int64
 	end    atomic.Pointer[string]
+	wants  atomic.Bool // false: no machine is wanted
 	beats  chan api.Heartbeat
 }
 
@@ -30,6 +31,7 @@ func answer(t *testing.T, conn *nats.Conn) *answering {
 	t.Helper()
 	e := &answering{beats: make(chan api.Heartbeat, 1000)}
 	e.epoch.Store(1)
+	e.wants.Store(true)
 	sub, err := conn.Subscribe(api.SubjectNodeHeartbeats, func(m *nats.Msg) {
 		var h api.Heartbeat
 		if json.Unmarshal(m.Data, &h) != nil || e.silent.Load() {
@@ -38,6 +40,11 @@ func answer(t *testing.T, conn *nats.Conn) *answering {
 		reply := api.HeartbeatReply{State: "ready", Epoch: e.epoch.Load()}
 		if end := e.end.Load(); end != nil {
 			reply.End = *end
+		}
+		for _, r := range h.Runs {
+			if !e.wants.Load() {
+				reply.Destroy = append(reply.Destroy, r.ID)
+			}
 		}
 		ok, _ := json.Marshal(reply)
 		data, _ := json.Marshal(api.Reply{OK: ok})
@@ -153,6 +160,21 @@ func TestAnOldEpochEndsItsRuns(t *testing.T) {
 	got = <-unknown
 	require.NoError(t, got.err)
 	require.Equal(t, &vm.Exit{}, got.res.Exit, "that of an unknown epoch goes on")
+	b.nothingLeft(t)
+}
+
+// A run that is executed again after its room was given back holds nothing, and is
+// ended for it. Its phase is placed again.
+func TestARunThatIsNotWantedIsLost(t *testing.T) {
+	b, e, _ := beating(t, func(o *agent.Options) { o.Heartbeat = 100 * time.Millisecond })
+	done := b.begin(t, b.solo("r1-1", 1, "while :; do sleep 0.05; done"))
+
+	e.wants.Store(false)
+
+	got := <-done
+	require.NoError(t, got.err)
+	require.True(t, got.res.Lost)
+	require.Equal(t, "the engine no longer wants the run", got.res.Failure)
 	b.nothingLeft(t)
 }
 

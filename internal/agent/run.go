@@ -547,19 +547,18 @@ const codeCancelled vm.FailureCode = "cancelled"
 
 // explain turns the reason for which a run was ended, if it was, into its
 // result. A run that the agent gave up is lost, not failed: its phase is placed
-// again.
+// again. So is one that the engine does not want: a phase that still waits for its
+// end had it executed again when its room had been given back.
 func explain(res workflows.ExecuteRunResult, cause error) (workflows.ExecuteRunResult, error) {
 	var s *stopped
 	switch {
 	case res.FailureCode == "" || cause == nil:
 		return res, nil
-	case errors.Is(cause, errLeaseEnded), errors.Is(cause, errEpochOver), errors.Is(cause, errStopping), errors.Is(cause, errSuperseded):
+	case errors.Is(cause, errLeaseEnded), errors.Is(cause, errEpochOver), errors.Is(cause, errStopping), errors.Is(cause, errSuperseded),
+		errors.Is(cause, errUnwanted):
 		return workflows.ExecuteRunResult{Info: res.Info, Lost: true, Failure: cause.Error()}, nil
 	case errors.As(cause, &s):
 		res.FailureCode = string(codeCancelled)
-		return res, nil
-	case errors.Is(cause, errUnwanted):
-		res.FailureCode, res.Failure = "unwanted", cause.Error()
 		return res, nil
 	}
 	return res, cause

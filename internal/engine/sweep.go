@@ -63,7 +63,8 @@ func (s Sweep) Run(ctx context.Context) {
 func (s Sweep) once(ctx context.Context, list bool) error {
 	var errs []error
 	for _, part := range []func(context.Context) error{
-		s.missions, func(ctx context.Context) error { return s.applications(ctx, list) }, s.orphans, s.silent, s.drains, s.audit, s.expire,
+		s.missions, func(ctx context.Context) error { return s.strays(ctx, list) },
+		func(ctx context.Context) error { return s.applications(ctx, list) }, s.orphans, s.silent, s.drains, s.audit, s.expire,
 	} {
 		s.Loop.Beat()
 		errs = append(errs, part(ctx))
@@ -79,7 +80,7 @@ func (s Sweep) missions(ctx context.Context) error {
 	}
 	for _, m := range open {
 		s.Loop.Beat() // there may be many, and none takes long
-		why, err := s.lost(ctx, m.Name)
+		why, err := s.lost(ctx, m)
 		if err != nil {
 			return err
 		}
@@ -111,7 +112,7 @@ func (s Sweep) applications(ctx context.Context, list bool) error {
 	for _, key := range kept {
 		lattices[workflows.LatticeInput{Account: key.Account, Lattice: key.Lattice}] = true
 	}
-	if len(lattices) == 0 {
+	if len(lattices) == 0 && !list {
 		return nil
 	}
 	if !list {
@@ -120,21 +121,42 @@ func (s Sweep) applications(ctx context.Context, list bool) error {
 			return err
 		}
 	}
-	running, err := s.running(ctx)
+	running, err := s.running(ctx, runningQuery)
 	if err != nil {
 		return err
 	}
 	var errs []error // one that cannot be begun holds up no other
 	for in := range lattices {
 		s.Loop.Beat()
-		if !running[api.LatticeWorkflowID(in.Account, in.Lattice)] {
+		id := api.LatticeWorkflowID(in.Account, in.Lattice)
+		if _, ok := running[id]; !ok {
 			errs = append(errs, s.Courier.Observe(ctx, in.Account, in.Lattice))
 		}
+		delete(running, id)
 	}
 	for _, key := range kept {
 		s.Loop.Beat()
-		if !running[api.AppWorkflowID(key.Account, key.Lattice, key.Name)] {
+		id := api.AppWorkflowID(key.Account, key.Lattice, key.Name)
+		if _, ok := running[id]; !ok {
 			errs = append(errs, s.begin(ctx, key))
+		}
+		delete(running, id)
+	}
+	return errors.Join(append(errs, s.wakeUnkept(ctx, running))...)
+}
+
+// wakeUnkept has workflows of applications look that nothing is left of. They end then;
+// one whose application was undeployed in a time that Temporal has forgotten would not
+// know.
+func (s Sweep) wakeUnkept(ctx context.Context, running map[string]execution) error {
+	var errs []error
+	for id, e := range running {
+		if e.kind != api.AppWorkflow {
+			continue // lattices end by themselves
+		}
+		s.Loop.Beat()
+		if err := s.Temporal.SignalWorkflow(ctx, id, e.run, api.SignalWake, nil); err != nil && !isGone(err) {
+			errs = append(errs, fmt.Errorf("wake %s: %w", id, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -145,7 +167,7 @@ func (s Sweep) applications(ctx context.Context, list bool) error {
 func (s Sweep) begin(ctx context.Context, key ledger.AppKey) error {
 	ctx, cancel := context.WithTimeout(ctx, carryTime)
 	defer cancel()
-	why, err := s.closed(ctx, api.AppWorkflowID(key.Account, key.Lattice, key.Name))
+	why, _, err := s.closed(ctx, api.AppWorkflowID(key.Account, key.Lattice, key.Name))
 	if err != nil || why == "" {
 		return err
 	}
@@ -158,19 +180,27 @@ func (s Sweep) begin(ctx context.Context, key ledger.AppKey) error {
 
 const runningQuery = "WorkflowType IN ('" + api.AppWorkflow + "', '" + api.LatticeWorkflow + "') AND ExecutionStatus = 'Running'"
 
-// running lists the workflows of applications and lattices that run.
-func (s Sweep) running(ctx context.Context) (map[string]bool, error) {
-	running := map[string]bool{}
+// execution is a workflow that runs.
+type execution struct {
+	kind, run string
+	started   time.Time
+}
+
+// running lists, by their ids, the running workflows that a query names.
+func (s Sweep) running(ctx context.Context, query string) (map[string]execution, error) {
+	running := map[string]execution{}
 	var page []byte
 	for {
 		res, err := s.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-			Query: runningQuery, PageSize: 1000, NextPageToken: page,
+			Query: query, PageSize: 1000, NextPageToken: page,
 		})
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range res.GetExecutions() {
-			running[e.GetExecution().GetWorkflowId()] = true
+			running[e.GetExecution().GetWorkflowId()] = execution{
+				kind: e.GetType().GetName(), run: e.GetExecution().GetRunId(), started: e.GetStartTime().AsTime(),
+			}
 		}
 		if page = res.GetNextPageToken(); len(page) == 0 {
 			return running, nil
@@ -188,29 +218,37 @@ func (s Sweep) orphans(ctx context.Context) error {
 	return err
 }
 
-// lost says why nobody works on a mission, or nothing when somebody does.
-func (s Sweep) lost(ctx context.Context, mission string) (string, error) {
-	why, err := s.closed(ctx, api.MissionWorkflowID(mission))
+// lost says why nobody works on a mission, or nothing when somebody does. The workflow
+// that runs may be that of another launch, where Temporal was restored from a backup.
+func (s Sweep) lost(ctx context.Context, m store.OpenMission) (string, error) {
+	id := api.MissionWorkflowID(m.Name)
+	why, run, err := s.closed(ctx, id)
+	if err == nil && why == "" && run != m.Run {
+		var original string
+		if original, err = s.originalRun(ctx, id, run); err == nil && original != m.Run {
+			why = "workflow " + id + " is that of another launch"
+		}
+	}
 	if why != "" {
 		why += ", so nobody works on the mission"
 	}
 	return why, err
 }
 
-// closed says how a workflow ended, or nothing when it runs.
-func (s Sweep) closed(ctx context.Context, id string) (string, error) {
+// closed says how a workflow ended, or nothing and its run when it runs.
+func (s Sweep) closed(ctx context.Context, id string) (why, run string, err error) {
 	desc, err := s.Temporal.DescribeWorkflow(ctx, id, "")
 	if isGone(err) {
-		return "Temporal does not know workflow " + id + " any more", nil
+		return "Temporal does not know workflow " + id + " any more", "", nil
 	}
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	status := desc.Status
 	if status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-		return "", nil
+		return "", desc.WorkflowExecution.RunID, nil
 	}
-	return "workflow " + id + " was closed as " + status.String() + " too early", nil
+	return "workflow " + id + " was closed as " + status.String() + " too early", "", nil
 }
 
 // silent gives up nodes that have been silent for too long.

@@ -345,16 +345,42 @@ type OpenMission struct {
 	ID     int64
 	Name   string
 	Launch int
+	Run    string // of the workflow that recorded the launch
 }
 
 // OpenMissions lists running missions. Each was recorded by its workflow, so
 // one whose workflow is not there has lost it.
 func (s *Store) OpenMissions(ctx context.Context) ([]OpenMission, error) {
-	rows, err := s.pool.Query(ctx, `SELECT id, name, launch FROM missions WHERE status = 'running' ORDER BY id`)
+	rows, err := s.pool.Query(ctx, `SELECT id, name, launch, workflow_run FROM missions WHERE status = 'running' ORDER BY id`)
 	if err != nil {
 		return nil, fmt.Errorf("list open missions: %w", err)
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[OpenMission])
+}
+
+// LatestLaunch is what the database knows of a mission's workflow.
+type LatestLaunch struct {
+	Run       string        // of the workflow that recorded the latest launch
+	StartedAt *time.Time    // nil: never launched
+	EndedFor  time.Duration // 0: it has not ended
+}
+
+// LatestLaunch returns the latest launch of a mission, or an error that is
+// [ErrNotFound].
+func (s *Store) LatestLaunch(ctx context.Context, mission string) (LatestLaunch, error) {
+	var l LatestLaunch
+	var seconds float64
+	err := s.pool.QueryRow(ctx, `
+SELECT workflow_run, started_at, COALESCE(extract(epoch FROM clock_timestamp() - ended_at), 0)
+FROM missions WHERE account = 'default' AND name = $1`, mission).Scan(&l.Run, &l.StartedAt, &seconds)
+	l.EndedFor = time.Duration(seconds * float64(time.Second))
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return l, fmt.Errorf("read the latest launch of mission %s: %w", mission, err)
+	}
+	return l, nil
 }
 
 // Signal is a message that a workflow must get after a commit.
