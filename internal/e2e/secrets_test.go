@@ -233,7 +233,7 @@ func (p *product) likeASnapshot(value string) string {
 	p.t.Helper()
 	dir := filepath.Join(p.dir, "node", "n1", "microvm", "snapshots")
 	require.DirExists(p.t, dir, "the node keeps its snapshots there")
-	path := filepath.Join(dir, "control", "state")
+	path := filepath.Join(dir, "control", "memory")
 	require.NoError(p.t, os.Mkdir(filepath.Dir(path), 0o700))
 	require.NoError(p.t, os.WriteFile(path, append(make([]byte, 90<<20+123), value...), 0o600))
 	return path
