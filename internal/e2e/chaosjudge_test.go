@@ -177,7 +177,7 @@ func (r chaosRound) codes() []string {
 		codes = append(codes, "boot_failed", "inject_failed", "machine_died", "collect_failed")
 	}
 	if r.has(diskFull, "n1", "n2") {
-		codes = append(codes, "boot_failed", "inject_failed", "collect_failed", "exit_nonzero")
+		codes = append(codes, "boot_failed", "inject_failed", "collect_failed", "command_failed")
 	}
 	return codes
 }
