@@ -182,3 +182,13 @@ func TestTheWaitBesideAnotherFailureIsShown(t *testing.T) {
 		require.Equal(t, c.want, waitIn(wadm.Aggregate(c.rows)))
 	}
 }
+
+func TestWhyAnObserverEnded(t *testing.T) {
+	stopped := errors.New("the engine stops")
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(stopped)
+	require.Equal(t, stopped, endOf(over, "prod", nil))
+	require.Equal(t, stopped, endOf(over, "prod", errors.New("connection closed")))
+	require.EqualError(t, endOf(t.Context(), "prod", errors.New("connection closed")), "the observer of lattice prod ended: connection closed")
+	require.EqualError(t, endOf(t.Context(), "prod", nil), "the observer of lattice prod ended")
+}

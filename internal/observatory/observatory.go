@@ -197,7 +197,7 @@ func (ob *observation) run(ctx context.Context) error {
 			return errStopping
 		case err := <-ended:
 			ended <- nil
-			return fmt.Errorf("the observer of lattice %s ended: %w", ob.in.Lattice, err)
+			return endOf(ctx, ob.in.Lattice, err)
 		case <-beat.C:
 			if err := ob.tick(ctx); err != nil {
 				return err
@@ -289,4 +289,16 @@ func (ob *observation) hosts() int {
 
 func (ob *observation) watchedAlways() bool {
 	return ob.in.Account == ledger.DefaultAccount && slices.Contains(ob.Watch, ob.in.Lattice)
+}
+
+// endOf says why an observer ended: because it was to, when ctx has ended.
+func endOf(ctx context.Context, lattice string, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("the observer of lattice %s ended: %w", lattice, err)
+	default:
+		return fmt.Errorf("the observer of lattice %s ended", lattice)
+	}
 }
