@@ -25,7 +25,7 @@ func BenchmarkRestoredJob(b *testing.B) {
 	backend, err := newFastBackend(b.TempDir())
 	require.NoError(b, err)
 	defer backend.Close()
-	require.NoError(b, backend.Snapshot(b.Context(), vm.Spec{CPUMilli: 1000, MemoryMiB: 512}))
+	require.NoError(b, backend.Snapshot(b.Context(), vm.Spec{CPUMilli: 1000, MemoryMiB: 512, DiskMiB: 64}))
 	vmtest.BenchmarkJob(b, backend)
 	require.Zero(b, backend.Starts().Cold)
 }

@@ -36,7 +36,7 @@ func TestRogueGuests(t *testing.T) {
 			require.NoError(t, b.Close())
 			require.Greater(t, b.Starts().Snapshot, int64(20))
 		})
-		return b, b.Snapshot(t.Context(), vm.Spec{CPUMilli: 1000, MemoryMiB: 192})
+		return b, b.Snapshot(t.Context(), vm.Spec{CPUMilli: 1000, MemoryMiB: 192, DiskMiB: 64})
 	}, newBackend, killGrace)
 }
 
